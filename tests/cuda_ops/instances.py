@@ -98,7 +98,7 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
             for name in maps:
                 code = map_code(dtype, name, d, limits)
                 if name not in ("values", "logs"):
-                    add("features", dtype, name, code.defines, features.launch(4096, d, 256, code, limits).shared_bytes)
+                    add("features", dtype, name, code.defines, features.launch(4096, 256, code, limits).shared_bytes)
                     pulled = features_vjp.launch(4096, d, pulled_code(code, d, limits), code.input, True, limits)
                     add("features_vjp", dtype, name, pulled.defines, pulled.shared_bytes)
                 if name != "logs":

@@ -73,7 +73,7 @@ def planned(arch: int, dtype: str) -> Iterator[Planned]:
         asked = attend.launch(ENTRIES, N, D, linear)
         moved = row * (ceil_div(D, linear.eb) + 1) + state
         yield plan("attend", "attend", linear.map, linear.defines, asked.shared_bytes, moved, 2 * row + state)
-        rows = features.launch(ENTRIES * N, D, m, code, limits)
+        rows = features.launch(ENTRIES * N, m, code, limits)
         moved = row * (rows.grid[1] if code.project else 1) + row * m / D
         yield plan("features", "features", code, code.defines, rows.shared_bytes, moved, row * (1 + m / D))
 

@@ -14,8 +14,8 @@ from kernattn.ops.features.reference import features as composed
 from kernattn.ops.hadamard.gpu import chain_features
 
 
-def launch(rows: int, d: int, frequencies: int, code: MapCode, limits: runtime.Limits) -> runtime.Launch:
-    """Return the launch for x (rows, d) and a map of `frequencies`."""
+def launch(rows: int, frequencies: int, code: MapCode, limits: runtime.Limits) -> runtime.Launch:
+    """Return the launch for so many rows and a map of `frequencies`."""
     tiles = ceil_div(rows, code.rows)
     blocks = ceil_div(frequencies, FB)
     spread = min(blocks, max(1, ceil_div(4 * limits.multiprocessors, tiles)))
@@ -39,6 +39,6 @@ def features(x: Array, spec: MapSpec) -> Array:
     if phi.size == 0:
         return phi
     arguments = map_arguments(spec, code, d)
-    how = launch(rows, d, int(arguments[-2]), code, device)
+    how = launch(rows, int(arguments[-2]), code, device)
     how.start("features", "features", x, phi, *arguments, np.int64(rows))
     return phi
