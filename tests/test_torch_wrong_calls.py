@@ -152,3 +152,16 @@ def test_an_op_refuses_by_itself():
     ):
         with pytest.raises(ka.errors.KernattnError):
             op(*given)
+
+
+def test_an_argument_that_is_another_than_one_that_passed_is_checked():
+    q, k, v, x, out = rows(5, 4, 4)
+
+    def pull(g, gk):
+        return torch.ops.kernattn.gated_vjp(
+            q, k, v, g, gk, None, None, None, None, None, None, 1.0, False, None, out, None, False
+        )
+
+    pull(None, x)
+    with pytest.raises(ka.errors.ShapeError, match="g_out must be"):
+        pull(x, None)

@@ -101,7 +101,7 @@ class TorchOp:
 
         def checked(*taken: Any) -> Any:
             tensors = [x for x in taken if isinstance(x, Tensor)]
-            form = form_of((self.name, *(None if isinstance(x, Tensor) else x for x in taken)), *tensors)
+            form = form_of((self.name, *(Tensor if isinstance(x, Tensor) else x for x in taken)), *tensors)
             if form not in _passed:
                 self._check(*taken)
                 _passed.add(form)
