@@ -165,3 +165,12 @@ def test_an_argument_that_is_another_than_one_that_passed_is_checked():
     pull(None, x)
     with pytest.raises(ka.errors.ShapeError, match="g_out must be"):
         pull(x, None)
+
+
+def test_an_op_that_took_a_gate_refuses_it_as_ids():
+    """What it has seen is remembered with its place: a tensor elsewhere is another call."""
+    q, k, v = qkv()
+    gate, beside, rest = -rows(6), (None,) * 6, (1.0, False, None)
+    torch.ops.kernattn.gated(q, k, v, gate, *beside, None, *rest)
+    with pytest.raises(ka.errors.DTypeError, match="segment_ids must have dtype int8"):
+        torch.ops.kernattn.gated(q, k, v, None, *beside, gate, *rest)
