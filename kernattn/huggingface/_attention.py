@@ -80,7 +80,7 @@ class Favor:
         if layer is not None:
             if not call.causal:
                 raise ParameterError("a StateCache is for causal attention; got attention of all tokens to all")
-            out = layer.read(lambda state: _continue(state, call, phi))
+            out = layer.read(call.k.shape[-2], lambda state: _continue(state, call, phi))
         elif call.causal:
             out = _attend_last(call, phi)
         else:

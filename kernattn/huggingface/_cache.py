@@ -12,6 +12,7 @@ from kernattn.attention import LinearState
 from kernattn.errors import ParameterError
 
 READER = "_kernattn_layer"
+ANEW = "make a new StateCache, or reset() this one, and give it all tokens"
 
 
 class StateLayer(CacheLayerMixin):  # type: ignore[misc]
@@ -34,25 +35,21 @@ class StateLayer(CacheLayerMixin):  # type: ignore[misc]
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Return the new keys and values, which the attention that follows adds to the state."""
-        if self._unread:
-            raise ParameterError(
-                "a StateCache needs the attention 'kernattn_favor', which adds keys to its state; "
-                "what ran in this model did not"
-            )
         self.lazy_initialization(key_states, value_states)
         self._unread = True
-        self.seen += key_states.shape[-2]
         setattr(key_states, READER, self)
         return key_states, value_states
 
-    def read(self, attention: Callable[[LinearState | None], tuple[Tensor, LinearState]]) -> Tensor:
-        """Return the output of attention that goes on from the state, and keep the state after it."""
+    def read(self, count: int, attention: Callable[[LinearState | None], tuple[Tensor, LinearState]]) -> Tensor:
+        """Return the output of attention that goes on from the state by so many tokens, and keep the state after it."""
         out, self.state = attention(self.state)
-        self._unread = False
+        self.seen += count
         return out
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return how many tokens a mask is for, the new ones included, and 0, the first of them."""
+        if not query_length:
+            raise ParameterError(f"a StateCache in use has seen {self.seen} tokens; got a text with none after: {ANEW}")
         return self.seen + query_length, 0
 
     def get_seq_length(self) -> int:
@@ -100,12 +97,14 @@ class StateCache(Cache):  # type: ignore[misc]
 
     Katharopoulos et al. (2020), section 3.4. Each layer keeps M (e + 2) floats a head of keys, for any number of
     tokens, where a cache of keys and values keeps d + e for each. It is for models whose attention is "kernattn_favor"
-    (:func:`register`). Beams and repeated prompts work as with other caches; what takes tokens back does not.
+    (:func:`register`). Beams and repeated prompts work as with other caches; what takes tokens back does not. After an
+    exception of the model make a new one: layers before it have seen its tokens, layers after it have not.
 
     Raises
     ------
     ParameterError
-        When used: with another attention, by attention that is not causal, or where tokens are to be taken back.
+        When used: with another attention, by attention that is not causal, where tokens are to be taken back, with
+        another number of sequences, or after an exception between layers.
 
     Examples
     --------
@@ -125,6 +124,24 @@ class StateCache(Cache):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(layer_class_to_replicate=StateLayer)
 
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Return the new keys and values of a layer, which must have seen and read as many tokens as the others."""
+        if any(layer._unread for layer in self.layers):
+            raise ParameterError(
+                "a StateCache needs the attention 'kernattn_favor', which adds keys to its state; "
+                "what ran in this model did not"
+            )
+        held, given, count = self.layers[0].batch_size if self.layers else -1, *key_states.shape[::2]
+        if held not in (-1, given):
+            raise ParameterError(f"a StateCache in use holds {held} sequences; got {given}: {ANEW}")
+        found = super().update(key_states, value_states, layer_idx, *args, **kwargs)
+        seen = [layer.seen - count * (at < layer_idx) for at, layer in enumerate(self.layers) if layer.is_initialized]
+        if len(set(seen)) > 1:
+            raise ParameterError(f"layers of a StateCache have seen {seen} tokens: a forward pass failed; {ANEW}")
+        return found
+
     @property
     def nbytes(self) -> int:
         """Bytes of all states."""
@@ -133,5 +150,8 @@ class StateCache(Cache):  # type: ignore[misc]
 
 
 def find_layer(key: Tensor) -> StateLayer | None:
-    """Return the layer whose `update` handed out these keys, or None where no StateCache did."""
-    return getattr(key, READER, None)
+    """Return the layer whose `update` handed out these keys, now to be read, or None where no StateCache did."""
+    layer = getattr(key, READER, None)
+    if layer is not None:
+        layer._unread = False
+    return layer

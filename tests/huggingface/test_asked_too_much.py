@@ -75,7 +75,8 @@ def test_a_state_for_exact_attention():
 
 
 def test_a_state_for_attention_that_does_not_know_it():
-    made, cache = llama(), StateCache()
+    asked(llama(), "sdpa", "what ran in this model did not", past_key_values=StateCache())
+    made, cache = llama(num_hidden_layers=1), StateCache()
     made.set_attn_implementation("sdpa")
     with torch.no_grad():
         made(tokens(1, 9), past_key_values=cache)
@@ -105,3 +106,46 @@ def test_a_state_cannot_forget_the_last_tokens():
     assert not cache.is_croppable
     with pytest.raises(ParameterError, match=r"crop\(-2\)"):
         cache.crop(-2)
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("part", ["attn", "mlp"])
+def test_a_state_after_a_forward_pass_that_failed(layer, part):
+    """A retry must not count tokens twice: where nothing was added it works, else it is refused."""
+    made, cache, x = gpt2(n_layer=3), StateCache(), tokens(1, 9)
+    made.set_attn_implementation("kernattn_favor")
+    broken = getattr(made.transformer.h[layer], part)
+
+    def fail(*_):
+        raise MemoryError
+
+    with torch.no_grad():
+        wanted = made(x).logits
+        failing = broken.register_forward_pre_hook(fail)
+        with pytest.raises(MemoryError):
+            made(x, past_key_values=cache)
+        failing.remove()
+        if (layer, part) == (0, "attn"):
+            torch.testing.assert_close(made(x, past_key_values=cache).logits, wanted, rtol=0, atol=1e-5)
+            assert cache.get_seq_length() == 9
+        else:
+            with pytest.raises(ParameterError, match=r"layers .* have seen .* a forward pass failed; make a new"):
+                made(x, past_key_values=cache)
+
+
+def test_a_state_whose_attention_refused_a_call():
+    made, cache, x = gpt2(attn_pdrop=0.1).train(), StateCache(), tokens(1, 9)
+    asked(made, "kernattn_favor", "dropout", x, past_key_values=cache)
+    with torch.no_grad():
+        torch.testing.assert_close(made.eval()(x, past_key_values=cache).logits, made(x).logits, rtol=0, atol=1e-5)
+    assert cache.get_seq_length() == 9
+
+
+def test_a_state_in_use():
+    """`generate` hands a model no tokens at all where a cache has seen as many as its text has."""
+    made, cache = llama(), StateCache()
+    made.set_attn_implementation("kernattn_favor")
+    with torch.no_grad():
+        made(tokens(2, 9), past_key_values=cache)
+    asked(made, "kernattn_favor", "holds 2 sequences; got 3", tokens(3, 9), past_key_values=cache)
+    asked(made, "kernattn_favor", "seen 9 tokens; got a text with none after: make", tokens(2, 0), past_key_values=cache)
