@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -40,7 +41,8 @@ class Favor:
     r"""Attention by random features of the softmax kernel, :math:`\phi(q)^T \phi(k) \approx e^{s q^T k}`.
 
     FAVOR+, Choromanski et al. (2021), as :func:`register` hands it to transformers. Every layer has a draw of its own,
-    which follows from the seed, the number of redraws and the layer's index.
+    which follows from the seed, the number of redraws and the layer's index. Layers that have no index are counted in
+    the order of their first call, those of each config apart.
 
     Attributes
     ----------
@@ -76,7 +78,10 @@ class Favor:
         """Return linear attention (batch, n, heads, e) of heads (batch, heads, n, d)."""
         layer = find_layer(key)
         call = read_call(module, query, key, value, *args, **kwargs)
-        phi = self.draw(getattr(module, "layer_idx", None) or 0, call.q.shape[-1], call.scale)
+        index = getattr(module, "layer_idx", None)
+        if index is None:
+            index = _place(id(module), module)  # a graph is of one module where it has asked for its id
+        phi = self.draw(index, call.q.shape[-1], call.scale)
         if layer is not None:
             if not call.causal:
                 raise ParameterError("a StateCache is for causal attention; got attention of all tokens to all")
@@ -86,6 +91,25 @@ class Favor:
         else:
             out = linear_attention(call.q, call.k, call.v, phi, key_mask=call.key_mask)
         return _give_back(out)
+
+
+_places: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+
+
+@in_a_graph
+def _place(_: int, module: nn.Module) -> int:
+    """Return the place of a layer without an index among those of its config, in the order of their first call."""
+    if module not in _places:
+        config = getattr(module, "config", None)
+        dropped = [name for name, p in vars(config).items() if name.endswith("layerdrop") and p] if config else []
+        if module.training and dropped:
+            raise ParameterError(
+                f"call {type(module).__name__}'s model once by eval() before training: its layers have no index, are "
+                f"counted in the order of their first call, and {dropped[0]} leaves some out"
+            )
+        taken = [at for each, at in _places.items() if getattr(each, "config", None) is config]
+        _places[module] = 1 + max(taken, default=-1)
+    return _places[module]
 
 
 def _give_back(out: Tensor) -> tuple[Tensor, None]:

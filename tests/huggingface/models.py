@@ -1,7 +1,16 @@
 """Small models of three kinds, with random weights: no file is loaded."""
 
 import torch
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    ViTConfig,
+    ViTModel,
+)
 
 WORDS = 61
 SMALL = {"vocab_size": WORDS, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
@@ -25,6 +34,13 @@ def bert(**changes):
     config = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
     torch.manual_seed(3)
     return BertModel(BertConfig(**SMALL | config | changes)).eval()
+
+
+def vit():
+    """Layers that do not know their index."""
+    torch.manual_seed(4)
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "image_size": 16, "patch_size": 4}
+    return ViTModel(ViTConfig(num_hidden_layers=3, **sizes), add_pooling_layer=False).eval()
 
 
 MODELS = {"gpt2": gpt2, "llama": llama, "bert": bert}

@@ -148,4 +148,4 @@ def test_a_state_in_use():
     with torch.no_grad():
         made(tokens(2, 9), past_key_values=cache)
     asked(made, "kernattn_favor", "holds 2 sequences; got 3", tokens(3, 9), past_key_values=cache)
-    asked(made, "kernattn_favor", "seen 9 tokens; got a text with none after: make", tokens(2, 0), past_key_values=cache)
+    asked(made, "kernattn_favor", "seen 9 tokens; got a text with none after", tokens(2, 0), past_key_values=cache)

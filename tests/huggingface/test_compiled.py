@@ -1,9 +1,11 @@
 """Models in graphs: `torch.compile` takes them whole, where it is told which tokens there are."""
 
+import copy
+
 import pytest
 import torch
 
-from huggingface.models import gpt2
+from huggingface.models import gpt2, vit
 from kernattn.huggingface import register
 
 
@@ -36,6 +38,16 @@ def test_a_compiled_model_is_the_model(compiled, attention):
             torch.testing.assert_close(y, z, rtol=1e-4, atol=1e-5)
     favor.redraw()
     torch.testing.assert_close(logits(graph, x, mask), logits(model, x, mask), rtol=1e-5, atol=1e-6)
+
+
+def test_layers_without_an_index_are_counted_in_a_graph():
+    torch.compiler.reset()
+    register(16, rng=0)
+    model, image = vit(), torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    model.set_attn_implementation("kernattn_favor")
+    with torch.no_grad():
+        found = torch.compile(model, backend="aot_eager", fullgraph=True)(image)[0]
+        torch.testing.assert_close(found, copy.deepcopy(model)(image)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_a_graph_must_be_told_which_tokens_there_are(compiled):

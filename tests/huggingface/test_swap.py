@@ -1,5 +1,7 @@
 """Models of transformers whose attention is swapped by name."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +9,9 @@ from torch.nn import functional
 from transformers import AttentionInterface
 
 from covering import turns
-from huggingface.models import MODELS, answers, bert, gpt2, llama, padded, tokens
+from huggingface.models import MODELS, answers, bert, gpt2, llama, padded, tokens, vit
 from kernattn.errors import ParameterError
-from kernattn.huggingface import register
+from kernattn.huggingface import Favor, register
 
 PADDINGS = [None, 5, -4]
 
@@ -109,6 +111,28 @@ def test_layers_have_draws_of_their_own():
     favor = register(32, rng=0)
     assert favor.draw(0, 8, 1.0) is favor.draw(0, 8, 1.0)
     assert not np.array_equal(favor.draw(0, 8, 1.0).omega, favor.draw(1, 8, 1.0).omega)
+
+
+def test_layers_without_an_index_have_draws_of_their_own(monkeypatch):
+    """They are counted within their config: models of before, and copies of one model, change nothing."""
+    drawn = []
+    monkeypatch.setattr(Favor, "draw", lambda *args, of=Favor.draw: drawn.append(args[1]) or of(*args))
+    image, made = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0)), vit()
+    first, second = (answers(each, "kernattn_favor", image) for each in (made, copy.deepcopy(made)))
+    assert drawn == [0, 1, 2] * 2
+    assert torch.equal(first, second)
+
+
+def test_layers_that_are_left_out_at_random_are_counted_before():
+    made = vit()
+    made.config.layerdrop = 0.5
+    made.set_attn_implementation("kernattn_favor")
+    with pytest.raises(
+        ParameterError, match=r"call ViTAttention's model once by eval\(\) .* layerdrop leaves some out"
+    ):
+        made.train()(torch.zeros(1, 3, 16, 16))
+    answers(made.eval(), "kernattn_favor", torch.zeros(1, 3, 16, 16))
+    made.train()(torch.zeros(1, 3, 16, 16))
 
 
 def test_names_stand_apart():
