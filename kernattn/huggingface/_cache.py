@@ -133,14 +133,15 @@ class StateCache(Cache):  # type: ignore[misc]
                 "a StateCache needs the attention 'kernattn_favor', which adds keys to its state; "
                 "what ran in this model did not"
             )
-        held, given, count = self.layers[0].batch_size if self.layers else -1, *key_states.shape[::2]
+        held, given = self.layers[0].batch_size if self.layers else -1, key_states.shape[0]
         if held not in (-1, given):
             raise ParameterError(f"a StateCache in use holds {held} sequences; got {given}: {ANEW}")
-        found = super().update(key_states, value_states, layer_idx, *args, **kwargs)
+        keys, values = super().update(key_states, value_states, layer_idx, *args, **kwargs)
+        count = key_states.shape[-2]
         seen = [layer.seen - count * (at < layer_idx) for at, layer in enumerate(self.layers) if layer.is_initialized]
         if len(set(seen)) > 1:
             raise ParameterError(f"layers of a StateCache have seen {seen} tokens: a forward pass failed; {ANEW}")
-        return found
+        return keys, values
 
     @property
     def nbytes(self) -> int:

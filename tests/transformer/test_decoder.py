@@ -85,8 +85,7 @@ def test_prompts_of_unequal_length(kind):
         np.testing.assert_allclose(decoder.step(x[:, t]), out, atol=1e-5 * np.abs(out).max())
 
 
-def test_exact_attention_makes_room(monkeypatch):
-    monkeypatch.setattr("kernattn.ops._decode.memories.FIRST_ROOM", 32)
+def test_exact_attention_makes_room():
     config, params = model(length=150)
     x = tokens(2, 150)
     wanted = forward(params, config, x, attention=KINDS["mixed"])
@@ -94,6 +93,14 @@ def test_exact_attention_makes_room(monkeypatch):
     decoder.prefill(x[:, :40])
     for t in range(40, 150):
         np.testing.assert_allclose(decoder.step(x[:, t]), wanted[:, t], atol=1e-5 * np.abs(wanted).max())
+
+
+def test_exact_attention_asks_no_room_beyond_a_short_length():
+    config, params = model(length=32)
+    decoder = Decoder(params, config)
+    decoder.prefill(tokens(2, 5))
+    sizes = {"layers": 2, "keys and values": 2, "sequences": 2, "heads": 4, "width": 6, "tokens": 32, "bytes": 4}
+    assert np.prod(list(sizes.values())) <= decoder.nbytes < 1.01 * np.prod(list(sizes.values()))
 
 
 def test_memory_of_maps_does_not_grow_and_vectors_are_taken():

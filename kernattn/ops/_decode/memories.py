@@ -11,17 +11,15 @@ from kernattn.ops._decode.loops import FEATURES, KEYS, PEAKS, PLACE_COLUMNS
 from kernattn.ops._decode.packing import SINGLE, UNIT, Maps
 from kernattn.ops._numba.tiles.packing import zeros_by_lines
 
-FIRST_ROOM = 256  # tokens that exact attention has room for at first, a multiple of KEYS; it doubles
-
 
 class Memories:
     """Sums s, z and peaks of layers with maps, and keys and values of exact ones, for all heads of all sequences."""
 
     def __init__(self, maps: Maps, heads: int, d: int, tokens: int) -> None:
         """Make room for sums, and for keys and values of `tokens` tokens and one more, where a layer is exact."""
-        self._maps, self._heads, self._d, self.room = maps, heads, d, 0 if all(maps.features) else FIRST_ROOM
+        self._maps, self._heads, self._d, self.room = maps, heads, d, 0 if all(maps.features) else KEYS
         while 0 < self.room <= tokens:
-            self.room *= 2
+            self.room *= 2  # whole panels of keys
         places = self._places = np.zeros((len(maps.features), PLACE_COLUMNS), np.int64)
         begin = 0
         for layer in range(len(places)):
