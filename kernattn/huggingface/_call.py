@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from kernattn.errors import ParameterError
-from kernattn.huggingface._masks import read_key_mask
+from kernattn.huggingface._masks import check_length, read_key_mask
 from kernattn.torch._heads import grouped
 
 UNKNOWN = {
@@ -59,7 +59,9 @@ def read_call(
     if torch.is_autocast_enabled(query.device.type):
         low = torch.get_autocast_dtype(query.device.type)
         query, key, value = (x if x.dtype == torch.float64 else x.to(low) for x in (query, key, value))
-    if kept is not None:
+    if kept is not None and alike:
+        check_length(kept, key.shape[2])
+    elif kept is not None:
         kept = kept[:, -key.shape[2] :]
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)

@@ -33,21 +33,29 @@ def make_key_mask(
             + ", of which torch.compile cannot tell that there are none: give it an attention_mask"
             * (attention_mask is None and torch.compiler.is_compiling())
         )
-    kept = None if attention_mask is None else attention_mask[:, kv_offset : kv_offset + kv_length]
-    if kept is not None and kept.shape[1] != kv_length:
-        raise ParameterError(
-            f"attention_mask must have an entry for each of the {kv_offset + kv_length} tokens so far; "
-            f"got shape {tuple(attention_mask.shape)}"  # type: ignore[union-attr]
-        )
-    if mask_function is bidirectional_mask_function:
+    causal, length = mask_function is causal_mask_function, kv_offset + kv_length
+    tokens = q_offset + q_length if causal else length
+    given = tokens if attention_mask is None else attention_mask.shape[1]
+    if isinstance(tokens, Tensor) or given == tokens != length:
+        raise ParameterError("the cache must grow with its tokens, as DynamicCache and StateCache do; got a static one")
+    if attention_mask is not None:
+        check_length(attention_mask, tokens)
+    kept = None if attention_mask is None else attention_mask[:, kv_offset:]
+    if not causal:
         if kept is None:
             kept = torch.ones((batch_size, kv_length), dtype=torch.bool, device=device)
         return kept[:, None, None]
-    if isinstance(q_offset, Tensor) or q_offset + q_length != kv_offset + kv_length:
-        raise ParameterError("the cache must grow with its tokens, as DynamicCache and StateCache do; got a static one")
     if kept is None or (not torch.compiler.is_compiling() and bool(kept.all())):
         return None
     return kept
+
+
+def check_length(mask: Tensor, tokens: int) -> None:
+    """Raise unless a mask is one of so many tokens."""
+    if mask.shape[-1] != tokens:
+        raise ParameterError(
+            f"attention_mask must have an entry for each of the {tokens} tokens so far; got shape {tuple(mask.shape)}"
+        )
 
 
 def read_key_mask(mask: Tensor | None) -> tuple[Tensor | None, bool]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM, StaticCache
 
-from huggingface.models import SMALL, gpt2, llama, tokens
+from huggingface.models import SMALL, bert, gpt2, llama, tokens
 from kernattn.errors import ParameterError
 from kernattn.huggingface import StateCache, register
 
@@ -54,7 +54,19 @@ def test_masks_of_pairs(attention):
 @BOTH
 def test_static_caches(attention):
     made = llama()
-    asked(made, attention, "got a static one", past_key_values=StaticCache(made.config, max_cache_len=20))
+    for mask in (None, torch.ones((1, 9), dtype=torch.long)):
+        cache = StaticCache(made.config, max_cache_len=20)
+        asked(made, attention, "got a static one", past_key_values=cache, attention_mask=mask)
+
+
+@BOTH
+@pytest.mark.parametrize("length", [7, 12])
+@pytest.mark.parametrize("use_cache", [False, True])
+@pytest.mark.parametrize("model", [llama, bert])
+def test_masks_of_other_lengths(attention, model, use_cache, length):
+    mask = torch.ones((1, length), dtype=torch.long)
+    message = rf"attention_mask must have an entry for each of the 9 tokens so far; got shape \(1, {length}\)"
+    asked(model(), attention, message, attention_mask=mask, **{"use_cache": use_cache} if model is llama else {})
 
 
 @BOTH
