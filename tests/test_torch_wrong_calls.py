@@ -174,3 +174,10 @@ def test_an_op_that_took_a_gate_refuses_it_as_ids():
     torch.ops.kernattn.gated(q, k, v, gate, *beside, None, *rest)
     with pytest.raises(ka.errors.DTypeError, match="segment_ids must have dtype int8"):
         torch.ops.kernattn.gated(q, k, v, None, *beside, gate, *rest)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("call", [lambda x: ka.softmax_attention(x, x, x), ka.features.elu1(), ka.kernels.Gaussian()])
+def test_torch_jit_trace_is_refused_by_its_name(call):
+    with pytest.raises(ka.errors.ParameterError, match=r"torch.jit.trace cannot trace kernattn.*use torch.compile"):
+        torch.jit.trace(lambda x: call(x, x) if isinstance(call, ka.kernels.Gaussian) else call(x), torch.ones(5, 4))

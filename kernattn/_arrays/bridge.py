@@ -132,7 +132,7 @@ class Torch(Library):
         self.kind, self.kinds = torch.Tensor, {torch.Tensor, torch.nn.Parameter}
         self.dtype, self.bfloat16 = torch.dtype, torch.bfloat16
         self.autocasts, self.from_numpy = torch._C._is_any_autocast_enabled, torch.from_numpy
-        self.compiling, self.scripted = torch.compiler.is_compiling, torch._C._is_tracing
+        self.compiling = torch.compiler.is_compiling
         self.compiler = torch._C._dynamo.eval_frame.get_eval_frame_callback
         self.modes = torch._C._len_torch_dispatch_stack
         self.forwards = torch.autograd.forward_ad
@@ -161,7 +161,7 @@ class Torch(Library):
 
     def unwatched(self) -> None:
         """Raise Kept while a call is traced, or differentiated forwards."""
-        if self.traced() or self.scripted():
+        if self.traced():
             raise Kept("the call is being traced")
         if self.differentiated_forwards():
             raise Kept("the call is differentiated forwards")

@@ -65,6 +65,8 @@ def _check_array(name: str, array: Array) -> None:
 
 def _check_tensor(name: str, array: Array) -> None:
     """Raise for a tensor of PyTorch that is more, or less, than its numbers in strides."""
+    if sys.modules["torch"]._C._is_tracing():
+        refuse_scripts(name)
     if array.layout is sys.modules["torch"].strided and not array.is_meta and not array.is_nested:
         return
     if array.is_meta:
@@ -72,6 +74,14 @@ def _check_tensor(name: str, array: Array) -> None:
     if array.is_nested:
         raise DTypeError(f"{name} must be a dense tensor, as {name}.to_padded_tensor(0.0) is; got a nested one")
     raise DTypeError(f"{name} must be a dense tensor, as {name}.to_dense() is; got {array.layout}")
+
+
+def refuse_scripts(name: str) -> None:
+    """Raise for what `torch.jit.trace` traces."""
+    raise ParameterError(
+        f"torch.jit.trace cannot trace kernattn, whose checks read the shapes of tensors; got {name} from it: "
+        "use torch.compile"
+    )
 
 
 def check_kept(name: str, array: Array) -> None:

@@ -24,7 +24,8 @@ def equal(what: str, **sizes: int) -> None:
 def check_row(name: str, array: Array, shape: tuple[int, ...], tokens: bool, dtypes: tuple[str, ...]) -> None:
     """Raise unless an array of rows broadcasts against the keys' axes but the last, in one way."""
     if dtype_name(array) not in dtypes:
-        raise DTypeError(f"{name} must have dtype {' or '.join(dtypes)}; got {dtype_name(array)}")
+        how = f"; where it is 1 for tokens, as tokenizers make it, give {name} != 0" if dtypes == ("bool",) else ""
+        raise DTypeError(f"{name} must have dtype {' or '.join(dtypes)}; got {dtype_name(array)}{how}")
     if array.ndim > len(shape) or any(
         size not in (1, full) for size, full in zip(array.shape[::-1], shape[::-1], strict=False)
     ):

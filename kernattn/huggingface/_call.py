@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from kernattn._arrays.namespaces import refuse_scripts
 from kernattn.errors import ParameterError
 from kernattn.huggingface._masks import check_length, read_key_mask
 from kernattn.torch._heads import grouped
@@ -44,6 +45,8 @@ def read_call(
     **others: Any,
 ) -> Call:
     """Return the call, or raise where it asks for what linear and exact attention of kernattn do not do."""
+    if torch.jit.is_tracing():
+        refuse_scripts("the query")
     for name, what in UNKNOWN.items():
         if others.get(name) is not None:
             raise ParameterError(f"{name} must be None: kernattn has no {what}; got it from {type(module).__name__}")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
+from kernattn._arrays.namespaces import refuse_scripts
 from kernattn.errors import ParameterError
 
 
@@ -26,6 +27,8 @@ def make_key_mask(
     Its form tells the two kinds of attention apart: (batch, kv_length), or None for all, where it is causal, and
     (batch, 1, 1, kv_length) where every query sees every key.
     """
+    if torch.jit.is_tracing():
+        refuse_scripts("a mask")
     if mask_function not in (causal_mask_function, bidirectional_mask_function):
         raise ParameterError(
             "attention by kernattn must be causal or bidirectional, with a mask of padded tokens; this model asks for "

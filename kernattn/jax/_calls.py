@@ -84,7 +84,14 @@ def differentiable(rule: Any, *args: Any) -> Any:
         return value(*args)
     function = jax.custom_vjp(value)
     function.defvjp(forward, backward)
-    return function(*args)
+    try:
+        return function(*args)
+    except TypeError as error:
+        if "forward-mode" not in str(error):
+            raise
+        raise BackendUnavailable(
+            "compiled loops have no derivatives in forward mode (jvp, jacfwd): backend='reference' has them"
+        ) from None
 
 
 def _once(host: Host, results: Host, apart: bool) -> Host:

@@ -52,7 +52,7 @@ def handed(library: Torch, name: str, backend: str | None, arguments: tuple[Any,
 
 def _way(library: Torch, tensors: list[Tensor | None]) -> Run | None:
     """Return what runs ops on tensors: a function for autograd, or a graph's op; None for unknown tensors."""
-    if library.differentiated_forwards() or library.scripted():
+    if library.differentiated_forwards():
         return None
     traced, kinds = library.traced(), library.kinds
     for x in tensors:

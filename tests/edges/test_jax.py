@@ -10,6 +10,7 @@ import pytest
 
 import kernattn as ka
 import maps
+from kernattn.errors import BackendUnavailable
 from laws import arrays, close
 from xp import to_numpy
 
@@ -391,3 +392,12 @@ def test_without_jax():
     assert (
         "MissingExtra: JAX is not installed and is needed for kernattn.jax: pip install 'kernattn[jax]'" in run.stderr
     )
+
+
+@pytest.mark.parametrize("mode", ["jvp", "jacfwd"])
+def test_forward_mode_is_refused_by_its_name(mode):
+    x, phi = jnp.ones((3, D)), ka.features.elu1()
+    ways = {"jvp": lambda f: jax.jvp(f, (x,), (x,)), "jacfwd": lambda f: jax.jacfwd(f)(x)}
+    for call in (lambda x: ka.softmax_attention(x, x, x), lambda x: ka.linear_attention(x, x, x, phi)):
+        with pytest.raises(BackendUnavailable, match=r"forward mode \(jvp, jacfwd\): backend='reference' has them"):
+            ways[mode](call)

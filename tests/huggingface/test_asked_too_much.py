@@ -82,6 +82,16 @@ def test_matrices_of_attention(attention):
     asked(llama(), attention, "output_attentions must be False", output_attentions=True)
 
 
+@BOTH
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_scripts(attention):
+    made = llama(use_cache=False)
+    made.set_attn_implementation(attention)
+    with pytest.raises(ParameterError, match=r"torch.jit.trace cannot trace kernattn.* use torch.compile"):
+        torch.jit.trace(made, (tokens(1, 9),))
+
+
 def test_a_state_for_exact_attention():
     asked(llama(), "kernattn", "'kernattn_favor'", past_key_values=StateCache())
 
