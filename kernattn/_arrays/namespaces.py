@@ -65,7 +65,7 @@ def _check_array(name: str, array: Array) -> None:
 
 def _check_tensor(name: str, array: Array) -> None:
     """Raise for a tensor of PyTorch that is more, or less, than its numbers in strides."""
-    if sys.modules["torch"]._C._is_tracing():
+    if sys.modules["torch"].jit.is_tracing():
         refuse_scripts(name)
     if array.layout is sys.modules["torch"].strided and not array.is_meta and not array.is_nested:
         return

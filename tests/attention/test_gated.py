@@ -196,6 +196,12 @@ def test_blind_to_the_future(backend):
     options["gk"][..., 20:, :] = -1.0
     again, _ = ka.gated_linear_attention(q, k, v, **options, backend=backend)
     np.testing.assert_array_equal(again[..., :20, :], out[..., :20, :])
+    for x in (v, k, options["beta"][..., None], options["gk"]):
+        x[..., 21, 0] = np.nan
+        again, _ = ka.gated_linear_attention(q, k, v, **options, backend=backend)
+        close(again[..., :20, :], out[..., :20, :])
+        assert np.isfinite(again[..., 20, :]).all()
+        x[..., 21, 0] = -1.0
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])

@@ -10,6 +10,7 @@ from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
 from kernattn.ops._numba.codegen.memory import aligned, copy, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
 
 K, V, DECAY, BETA, MASK, STATE = range(6)
@@ -300,16 +301,38 @@ def open_chunk(given, own, start, rows, sizes, state, room):
 
 
 @inner
-def rows_of_one_chunk(given, own, start, rows, n, channels):
-    """Return how many rows come before a state begins anew: what stands there must not meet what stands before."""
+def rows_of_one_chunk(given, own, start, rows, sizes):
+    """Return how many rows come before a state begins anew, or before a token that is not finite.
+
+    Products of a chunk have zeros where a token does not see another, and zero times NaN is NaN.
+    """
+    n, d, e, channels, _ = sizes
     mask_at, at = own[MASK] * n + start, own[DECAY] * n + start
     for i in range(1, rows):
         if given.fresh.size > 0 and given.fresh[mask_at + i]:
             return i
-        there = given.mask.size == 0 or given.mask[mask_at + i]
-        if channels == 1 and given.logs.size > 0 and there and given.logs[at + i] == -np.inf:
+        if given.mask.size > 0 and not given.mask[mask_at + i]:
+            continue
+        if given.logs.size > 0:
+            if channels == 1 and not abs(given.logs[at + i]) < np.inf:
+                return i
+            if channels > 1 and some_nan(window(given.logs, (at + i) * channels, channels)):
+                return i
+        if given.beta.size > 0 and not finite(window(given.beta, own[BETA] * n + start + i, 1)):
+            return i
+        k, v = window(given.k, (own[K] * n + start + i) * d, d), window(given.v, (own[V] * n + start + i) * e, e)
+        if not finite(k) or not finite(v):
             return i
     return rows
+
+
+@inner
+def some_nan(x):
+    """Is any number of a row none?"""
+    total = x.dtype.type(0)
+    for c in range(x.size):
+        total += x.dtype.type(1) if x[c] != x[c] else x.dtype.type(0)
+    return total > 0
 
 
 @compiled
@@ -325,7 +348,7 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
         load_state(before, own[STATE], d, e, row_e, state)
         start = 0
         while start < n:
-            rows = rows_of_one_chunk(given, own, start, min(chunk, n - start), n, channels)
+            rows = rows_of_one_chunk(given, own, start, min(chunk, n - start), sizes)
             open_chunk(given, own, start, rows, sizes, state, room)
             for reader in range(reads.shape[1]):
                 at_q, at_out = reads[head, reader, QUERY] * n + start, reads[head, reader, OUT] * n + start

@@ -8,7 +8,7 @@ the decay from the chunk's start to i:
     (I - B) R &= (a G^-) S_0 + A v, \quad A_{ij} = a_i E^-_{ij} k_j,\; B_{ij} = a_i E^-_{ij} b_j \; (j < i) \\
     O &= (q G) S_0 + P v + P^b R, \quad P_{ij} = q_i E_{ij} k_j,\; P^b_{ij} = q_i E_{ij} b_j \; (j \le i)
 
-A delta rule has a = beta e^g k and b = -k. No array value is tested and nothing is written in place.
+A delta rule has a = beta e^g k and b = -k. Nothing is written in place.
 """
 
 from types import ModuleType
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zeros
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace, zeros
 from kernattn.ops.causal.reference import count_segments
 
 CHUNK = 16
@@ -78,13 +78,18 @@ def gated(
     """Return the outputs of all tokens, and the state after the last."""
     xp = namespace(v=v)
     tokens = lower(xp, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
-    chunks = walk(xp, tokens, state, size_of(segment_ids))
+    chunks = walk(xp, tokens, state, size_of(xp, tokens))
     return xp.astype(xp.concat([chunk.out for chunk in chunks], axis=-2), v.dtype, copy=False), chunks[-1].after
 
 
-def size_of(segment_ids: Array | None) -> int:
-    """Return how many tokens a chunk has: one where there are segments, which may hold NaN for each other."""
-    return CHUNK if segment_ids is None else 1
+def size_of(xp: ModuleType, tokens: Tokens) -> int:
+    """Return how many tokens a chunk has: one where some do not see others that may be NaN, or are.
+
+    Products of a chunk have zeros there, and zero times NaN is NaN. Traced arrays cannot tell.
+    """
+    rows = (tokens.k, tokens.v, tokens.a, tokens.b)
+    apart = tokens.fresh is not None or any(x is not None and anywhere(~xp.isfinite(x)) for x in rows)
+    return 1 if apart or anywhere(xp.isnan(tokens.decay)) else CHUNK
 
 
 def walk(xp: ModuleType, tokens: Tokens, state: Array | None, size: int) -> list[Chunk]:

@@ -299,12 +299,13 @@ class Found(NamedTuple):
 
 
 @inner
-def _cut(given, own, n, chunk, channels, begins):
+def _cut(given, own, sizes, begins):
     """Write where chunks begin, and n; return how many there are."""
+    n, _, _, _, chunk = sizes
     count, start = 0, 0
     while start < n:
         begins[count] = start
-        start += rows_of_one_chunk(given, own, start, min(chunk, n - start), n, channels)
+        start += rows_of_one_chunk(given, own, start, min(chunk, n - start), sizes)
         count += 1
     begins[count] = n
     return count
@@ -322,7 +323,7 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
     delta, no_mask = given.beta.size > 0, window(given.mask, 0, 0)
     for head in range(low, high):
         own = table[head]
-        chunks = _cut(given, own, n, chunk, channels, begins)
+        chunks = _cut(given, own, sizes, begins)
         together = chunks if chunks * area <= HELD else GROUP
         groups = (chunks + together - 1) // together
         kept, starts = aligned(groups * area, q), aligned(together * area, q)

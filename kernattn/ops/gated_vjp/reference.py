@@ -52,7 +52,7 @@ def gated_vjp(
     """Return the cotangents of q, k, v, g, gk, beta, read, write and the state."""
     xp = namespace(v=v)
     tokens = lower(xp, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
-    size = size_of(segment_ids)
+    size = size_of(xp, tokens)
     chunks = walk(xp, tokens, state, size)
     g_state = xp.zeros_like(chunks[-1].after) if after is None else after
     sides: list[Tokens] = []
