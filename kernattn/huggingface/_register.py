@@ -31,7 +31,7 @@ def register(
     Causal and bidirectional attention are served, masks of padded tokens, grouped queries, the caches that grow, and
     :class:`StateCache`, which does not. Dropout of attention, sliding windows, packed sequences, soft caps, biases of
     positions, sinks and static caches are refused when a model asks for them. `redraw` of what is returned gives all
-    layers fresh features.
+    layers fresh features. Models that keep attention of their own, such as Bloom and Falcon, are not changed.
 
     Parameters
     ----------
@@ -43,7 +43,8 @@ def register(
         How frequencies are arranged, as in :func:`kernattn.random_features`.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Source of the seed, which is `rng` itself where that is an integer. Draws follow from it, the layer's index and
-        the number of redraws: give the same integer to processes that share a model, or go on with one.
+        the number of redraws, and a saved model holds none of them: give the same integer to processes that share a
+        model, or go on with one.
     name : str
         The name of this attention, which begins with ``"kernattn_"``. Models that ask for different names can have
         different numbers of features; a name that is registered again changes for the models that use it.

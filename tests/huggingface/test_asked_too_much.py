@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import MistralConfig, MistralForCausalLM, StaticCache
+from transformers import BloomConfig, BloomForCausalLM, MistralConfig, MistralForCausalLM, StaticCache
 
 from huggingface.models import SMALL, bert, gpt2, llama, tokens
 from kernattn.errors import ParameterError
@@ -171,3 +171,14 @@ def test_a_state_in_use():
         made(tokens(2, 9), past_key_values=cache)
     asked(made, "kernattn_favor", "holds 2 sequences; got 3", tokens(3, 9), past_key_values=cache)
     asked(made, "kernattn_favor", "seen 9 tokens; got a text with none after", tokens(2, 0), past_key_values=cache)
+
+
+def test_models_with_attention_of_their_own_are_not_changed():
+    """As the guide says: transformers leaves such a model its attention, and its classes tell."""
+    made = BloomForCausalLM(BloomConfig(vocab_size=61, n_layer=1, n_head=2, hidden_size=16)).eval()
+    assert not made._can_set_attn_implementation()
+    assert gpt2()._can_set_attn_implementation()
+    with torch.no_grad():
+        own = made(tokens(1, 9)).logits
+        made.set_attn_implementation("kernattn_favor")
+        assert torch.equal(made(tokens(1, 9)).logits, own)
