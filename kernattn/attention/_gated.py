@@ -154,10 +154,9 @@ def gated_linear_attention_step(
     key_mask: Array | None = None,
     backend: str | None = None,
 ) -> tuple[Array, GatedState]:
-    """Take one token: its output, and the state after it.
+    r"""Take one token: :math:`S_t` and :math:`o_t = s\, S_t^T q_t` of :func:`gated_linear_attention`.
 
-    It is `gated_linear_attention` of one token, in constant time and memory; arguments are those, without the axis of
-    tokens.
+    Constant time and memory; arguments are those of that function, without the axis of tokens.
 
     Parameters
     ----------

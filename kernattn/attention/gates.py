@@ -43,7 +43,7 @@ def retention(num_heads: int, *, like: Array) -> dict[str, Any]:
 
 
 def lightning(num_heads: int, layer: int, num_layers: int, *, like: Array) -> dict[str, Any]:
-    r"""Return the decays of lightning attention in MiniMax-01 (2025): ALiBi's slopes, milder in later layers.
+    r"""Return the decays of lightning attention (MiniMax 2025): ALiBi's slopes, milder in later layers.
 
     :math:`g_h = -2^{-8 (h + 1) / H} (1 - \ell / (L - 1 + \epsilon) + \epsilon)` for :math:`\epsilon = 10^{-5}`.
 

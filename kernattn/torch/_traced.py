@@ -301,9 +301,26 @@ def gated_linear_attention(
     backend: str | None = None,
 ) -> tuple[Tensor, GatedState]:
     q, k, v = autocast(q, k, v)
-    read, write = (None, None) if erase is None else erase
-    s = None if state is None else state.s
+    read = write = s = None
+    if erase is not None:
+        if beta is not None or not isinstance(erase, tuple | list) or len(erase) != 2 or None in erase:
+            raise ParameterError("erase must be a pair of arrays, and excludes beta")
+        read, write = erase
+    if state is not None:
+        if type(state) is not GatedState:
+            raise DTypeError("state must be a GatedState, as gated_linear_attention returns it")
+        s = state.s
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    for name, x in {"g": g, "gk": gk, "beta": beta, "erase": read, "state": s}.items():
+        if x is not None and x.dtype != wide and (x.dtype != q.dtype or name == "state"):
+            raise DTypeError(f"{name} must have the dtype of q, or that of sums over it")
+    for name, x in {"g": g, "beta": beta}.items():
+        if x is not None and (x.ndim < 1 or x.shape[-1] not in (1, q.shape[-2])):
+            raise ShapeError(f"{name} must be (..., n) or (..., 1)")
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float)):
+        raise ParameterError("scale must be a finite number")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    l2_normalise = boolean("l2_normalise", l2_normalise)
     g, beta = (None if x is None else x.expand(*x.shape[:-1], q.shape[-2]) for x in (g, beta))
     out, after = OPS.gated(q, k, v, g, gk, beta, read, write, s, key_mask, segment_ids, scale, l2_normalise, backend)
     return out, GatedState(after)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from kernattn._arrays.namespaces import Array, dtype_name, namespace, placement
 from kernattn._runtime.checks import instance_of, shown
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
@@ -100,6 +102,7 @@ def check_mask(mask: Array | None, lead: tuple[int, ...]) -> None:
 
 def as_sequence(name: str, x: Array, vectors: bool = False) -> Array:
     """Return a token (...), or a vector (..., inputs), as a sequence of one."""
+    x = np.asarray(x) if isinstance(x, np.integer) and not vectors else x  # a token of one sequence
     namespace(**{name: x})
     if x.ndim < vectors:
         raise DTypeError(f"{name} must be an array of a token of each sequence; got {shown(x)}")

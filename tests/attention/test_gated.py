@@ -294,6 +294,20 @@ def test_pytorch():
         )
     with pytest.raises(Exception, match="axis d must be of one size"):
         whole(tensors[0].detach()[..., :3], *tensors[1:])
+    x = tensors[0].detach()
+    wrong = [
+        ({"erase": (x, x), "beta": x[..., 0]}, "erase must be"),
+        ({"erase": (x, None)}, "erase must be"),
+        ({"g": x[..., 0].float()}, "g must have the dtype"),
+        ({"state": (x,)}, "state must be a GatedState"),
+        ({"scale": True}, "scale must be"),
+        ({"l2_normalise": 1}, "l2_normalise must be"),
+        ({"g": x[..., :3, 0]}, "g must be"),
+    ]
+    for options, says in wrong:
+        graph = torch.compile(lambda x, options=options: ka.gated_linear_attention(x, x, x, **options), fullgraph=True)
+        with pytest.raises(Exception, match=says):
+            graph(x)
     step = torch.compile(ka.gated_linear_attention_step, fullgraph=True, backend="aot_eager")
     after, token = GatedState(after.s.detach()), [x.detach()[:, :, 3] for x in tensors]
     given = dict(zip(("g", "beta"), token[3:], strict=True))
@@ -434,7 +448,7 @@ def test_a_reset_forgets_what_is_not_finite():
     """On the host: chunks end where a state begins anew."""
     k, v, g = np.ones((5, 1), "f4"), np.array([[np.nan], [np.inf], [1], [2], [4]], "f4"), np.zeros(5, "f4")
     g[2] = -np.inf
-    out, after = ka.gated_linear_attention(k, k, v, g=g, backend="cpu")
+    out, _ = ka.gated_linear_attention(k, k, v, g=g, backend="cpu")
     np.testing.assert_array_equal(out[2:, 0], [1, 3, 7])
     both = ka.merge_states(GatedState(np.full((1, 1), np.inf)), GatedStretch(np.ones((1, 1)), np.zeros((1, 1))))
     np.testing.assert_array_equal(both.s, [[1]])

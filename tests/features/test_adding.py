@@ -336,7 +336,6 @@ def test_the_page_names_files_that_exist():
         "FAMILIES",
         "HEADERS",
         "KINDS",
-        "OPS",
         "PROJECTIONS",
         "RECORDS",
         "TABLE",

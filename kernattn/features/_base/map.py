@@ -149,7 +149,9 @@ class FeatureMap(ABC):
     @property
     def _shared(self) -> bool:
         """Whether queries and keys have the same features."""
-        return self.query_spec is self.key_spec
+        kind = type(self)
+        one = kind.query_spec is FeatureMap.query_spec and kind.key_spec is FeatureMap.key_spec
+        return one or self.query_spec is self.key_spec
 
     @final
     @in_a_graph
