@@ -4,11 +4,10 @@ from kernattn._sums.peaked import LinearState, LogNormaliser
 from kernattn.attention import gates, patterns
 from kernattn.attention._gated import (
     GatedState,
-    GatedStretch,
     gated_linear_attention,
     gated_linear_attention_step,
-    gated_state,
 )
+from kernattn.attention._gated_states import GatedStretch, gated_state
 from kernattn.attention._linear import causal_linear_attention, causal_with_lse, linear_attention
 from kernattn.attention._mechanisms.compressed import compressed_attention
 from kernattn.attention._mechanisms.hashing import lsh_attention

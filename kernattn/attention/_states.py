@@ -11,7 +11,8 @@ from kernattn._runtime.checks import check_room, positive_integer, shown
 from kernattn._sums.peaked import LinearState, LogNormaliser, empty, log_normaliser, merge
 from kernattn.attention._check import check_arrays, check_map, feature_map
 from kernattn.attention._check_states import check_draws, check_is_state, linear_state
-from kernattn.attention._gated import GatedState, GatedStretch, merge_gated
+from kernattn.attention._gated import GatedState
+from kernattn.attention._gated_states import GatedStretch, merge_gated
 from kernattn.attention._lowering import implementation, lowered_keys, lowered_queries, state_of, sums_of
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
