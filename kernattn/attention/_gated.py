@@ -158,10 +158,12 @@ def gated_linear_attention_step(
         Query and key of the token.
     v : (..., e) array
         Value of the token.
-    g, beta : (...) array, optional
-        Logarithm of the decay, and how much of what k reads is replaced.
+    g : (...) array, optional
+        Logarithm of the decay.
     gk : (..., d) array, optional
         Logarithms of decays of each channel.
+    beta : (...) array, optional
+        How much of what k reads is replaced.
     erase : pair of (..., d) arrays, optional
         What is read before the decay, and where it is added.
     scale : float, optional
