@@ -75,8 +75,11 @@ def test_rows_of_unknown_number():
 
 def test_asymmetric_and_deterministic_maps():
     data = RNG.standard_normal((20, 3))
-    for phi in (ka.features.elu1(), ka.random_features(GAUSSIAN, 3, 8, "favor_sharp_asymmetric", data=data, rng=0)):
-        np.testing.assert_array_equal(ka.dask.features(chunked(X, 30, -1), phi).compute(), phi(X))
+    phi = ka.features.elu1()
+    np.testing.assert_array_equal(ka.dask.features(chunked(X, 30, -1), phi).compute(), phi(X))
+    phi = ka.random_features(GAUSSIAN, 3, 8, "favor_sharp_asymmetric", data=data, rng=0)
+    with pytest.raises(ParameterError, match="features of queries and of keys apart"):
+        ka.dask.features(chunked(X, 30, -1), phi)
 
 
 def test_the_old_order_warns():

@@ -41,10 +41,9 @@ def query(phi: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def features(phi: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call the namesake of the method `query`, where it is that of keys, too."""
-    phi._check_shared()
+    """Call the namesake of a call of the map."""
     _load()
-    return LOADED["torch"].traced.query(phi, *args, **kwargs)
+    return LOADED["torch"].traced.features(phi, *args, **kwargs)
 
 
 def key(phi: Any, *args: Any, **kwargs: Any) -> Any:

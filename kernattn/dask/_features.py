@@ -39,6 +39,7 @@ def features(x: Any, phi: FeatureMap | Recipe, *, backend: str | None = None) ->
     """
     check_lazy("x", x)
     sent = send_map(phi, backend)
+    sent.here._check_shared()
     sent.here._check(x)
     x = whole_rows("x", x)
     chunks = (*x.chunks[:-1], (sent.here.num_features_of(x.shape[-1]),))

@@ -374,6 +374,13 @@ def query(phi: FeatureMap, x: Tensor, *, backend: str | None = None) -> Tensor:
     return _features("query", 0, phi, x, backend)
 
 
+def features(phi: FeatureMap, x: Tensor, *, backend: str | None = None) -> Tensor:
+    base = phi.base if isinstance(phi, LearntMap) else phi
+    if isinstance(base, FeatureMap):
+        base._check_shared()
+    return query(phi, x, backend=backend)
+
+
 def key(phi: FeatureMap, x: Tensor, *, backend: str | None = None) -> Tensor:
     return _features("key", 1, phi, x, backend)
 

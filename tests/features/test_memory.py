@@ -16,10 +16,12 @@ CASES = [(kernel, name) for kernel in KERNELS for name in ("auto", *ka.features.
 def test_no_matrix_of_all_pairs(kernel, estimator):
     x = np.random.default_rng(1).standard_normal((ROWS, DIM))
     m = 10 if estimator == "exact" else 16  # monomials of degree 2, or any even number
-    ka.random_features(kernel, DIM, m, estimator, data=x[:100], rng=0)(x[:100])  # loops are compiled, modules imported
+    ka.random_features(kernel, DIM, m, estimator, data=x[:100], rng=0).query(
+        x[:100]
+    )  # loops are compiled, modules imported
     tracemalloc.start()
     try:
-        ka.random_features(kernel, DIM, m, estimator, data=x, rng=0)(x)
+        ka.random_features(kernel, DIM, m, estimator, data=x, rng=0).query(x)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
