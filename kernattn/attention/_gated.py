@@ -267,21 +267,8 @@ def gated_arguments(
     g, beta = (None if x is None else xp.broadcast_to(x, (*x.shape[:-1], n)) for x in (g, beta))
     factor = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
     before = None if state is None else _sums_of(state, q, v, lead)
-    return (
-        q,
-        k,
-        v,
-        g,
-        gk,
-        beta,
-        read,
-        write,
-        factor,
-        boolean("l2_normalise", l2_normalise),
-        before,
-        key_mask,
-        segment_ids,
-    )
+    l2_normalise = boolean("l2_normalise", l2_normalise)
+    return q, k, v, g, gk, beta, read, write, factor, l2_normalise, before, key_mask, segment_ids
 
 
 @without_flags

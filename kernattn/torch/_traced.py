@@ -303,7 +303,7 @@ def gated_linear_attention(
     q, k, v = autocast(q, k, v)
     read = write = s = None
     if erase is not None:
-        if beta is not None or not isinstance(erase, tuple | list) or len(erase) != 2 or None in erase:
+        if beta is not None or not isinstance(erase, tuple | list) or len(erase) != 2 or any(x is None for x in erase):
             raise ParameterError("erase must be a pair of arrays, and excludes beta")
         read, write = erase
     if state is not None:
@@ -311,7 +311,7 @@ def gated_linear_attention(
             raise DTypeError("state must be a GatedState, as gated_linear_attention returns it")
         s = state.s
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    for name, x in {"g": g, "gk": gk, "beta": beta, "erase": read, "state": s}.items():
+    for name, x in {"g": g, "gk": gk, "beta": beta, "erase[0]": read, "erase[1]": write, "state": s}.items():
         if x is not None and x.dtype != wide and (x.dtype != q.dtype or name == "state"):
             raise DTypeError(f"{name} must have the dtype of q, or that of sums over it")
     for name, x in {"g": g, "beta": beta}.items():

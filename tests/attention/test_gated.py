@@ -295,7 +295,12 @@ def test_pytorch():
     with pytest.raises(Exception, match="axis d must be of one size"):
         whole(tensors[0].detach()[..., :3], *tensors[1:])
     x = tensors[0].detach()
+    general = torch.compile(
+        lambda x: ka.gated_linear_attention(x, x, x, erase=(x, -0.1 * x))[0], fullgraph=True, backend="aot_eager"
+    )
+    torch.testing.assert_close(general(x), ka.gated_linear_attention(x, x, x, erase=(x, -0.1 * x))[0])
     wrong = [
+        ({"erase": (x, x.float())}, "erase.* must have the dtype"),
         ({"erase": (x, x), "beta": x[..., 0]}, "erase must be"),
         ({"erase": (x, None)}, "erase must be"),
         ({"g": x[..., 0].float()}, "g must have the dtype"),

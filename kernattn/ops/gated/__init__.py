@@ -15,6 +15,4 @@ place, and 0 where a log is -inf. No sum is taken from another, and nothing is d
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("gated", ("reference", "cpu"))

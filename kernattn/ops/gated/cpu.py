@@ -1,5 +1,6 @@
 """Gated linear attention by Numba: a state stays in cache while its tokens pass, chunk by chunk."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import share
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads, numbered
-from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, NO_MASK, accumulation, flat, narrow, nothing, room
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, nothing, room, seconds_of
 from kernattn.ops.gated.loops import TABLE_COLUMNS, Given, run_gates
 from kernattn.ops.gated.reference import gated as reference
 from kernattn.ops.gated.reference import starts
@@ -18,21 +19,11 @@ CHUNK = 16  # tokens; more compute more of the triangle and of the substitution,
 
 
 def gated(
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array | None,
-    gk: Array | None,
-    beta: Array | None,
-    read: Array | None,
-    write: Array | None,
-    scale: float,
-    l2_normalise: bool,
-    state: Array | None,
-    key_mask: Array | None,
+    q: Array, k: Array, v: Array, g: Array | None, gk: Array | None, beta: Array | None, read: Array | None,
+    write: Array | None, scale: float, l2_normalise: bool, state: Array | None, key_mask: Array | None,
     segment_ids: Array | None,
-) -> tuple[Array, Array]:
-    """Return the outputs of all tokens, and the state after the last; the general rule runs by the reference."""
+) -> tuple[Array, Array]:  # fmt: skip
+    """Leave the general rule to array operations."""
     if read is not None:
         return reference(q, k, v, g, gk, beta, read, write, scale, l2_normalise, state, key_mask, segment_ids)
     dtype = accumulation(v)
@@ -40,13 +31,9 @@ def gated(
     queries, before = flat(q, dtype), flat_state(state, plan, dtype)
     out, after = room(plan.out, dtype), np.empty(plan.after, dtype)
 
-    def slab(low: int, high: int) -> None:
-        run_gates(
-            plan.sizes, given, queries, before, plan.table, plan.reads, dtype.type(scale), out.reshape(-1),
-            after.reshape(-1), low, high,
-        )  # fmt: skip
-
-    share(slab, len(plan.table), plan.seconds)
+    made, factor = (out.reshape(-1), after.reshape(-1)), dtype.type(scale)
+    states = partial(run_gates, plan.sizes, given, queries, before, plan.table, plan.reads, factor, *made)
+    share(states, len(plan.table), plan.seconds)
     return narrow(out, v.dtype), after
 
 
@@ -129,6 +116,6 @@ def _plan_for(
     flops = (4 + 2 * who.reads.shape[1]) * d * e + (1 + who.reads.shape[1]) * chunk * (
         d * (1 if channels == 1 else 4) + e
     )
-    seconds = len(table) * n * flops / FLOPS_PER_SECOND * itemsize / 4
+    seconds = len(table) * n * seconds_of(flops, 0, itemsize)
     out = (*who.out_lead, n, e)
     return Plan((n, d, e, channels, chunk), lead, out, (*lead, d, e), table, who.reads, seconds)

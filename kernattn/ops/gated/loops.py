@@ -1,7 +1,5 @@
 """Gated linear attention, chunk by chunk, a state in cache: one decay for all channels of a key, or one for each."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from typing import Any, NamedTuple
 
 import numpy as np

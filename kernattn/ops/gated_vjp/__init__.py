@@ -11,6 +11,4 @@ cumulative sums makes of strong decays is noise.
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("gated_vjp", ("reference", "cpu"))

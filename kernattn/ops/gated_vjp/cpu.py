@@ -1,5 +1,7 @@
 """Cotangents of gated linear attention by Numba."""
 
+from functools import partial
+
 import numpy as np
 
 from kernattn._arrays.namespaces import Array
@@ -13,23 +15,11 @@ from kernattn.ops.gated_vjp.reference import gated_vjp as reference
 
 
 def gated_vjp(
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array | None,
-    gk: Array | None,
-    beta: Array | None,
-    read: Array | None,
-    write: Array | None,
-    scale: float,
-    l2_normalise: bool,
-    state: Array | None,
-    key_mask: Array | None,
-    segment_ids: Array | None,
-    out: Array | None,
-    after: Array | None,
-) -> Cotangents:
-    """Return the cotangents of q, k, v, g, gk, beta, read, write and the state; of a and b, by the reference."""
+    q: Array, k: Array, v: Array, g: Array | None, gk: Array | None, beta: Array | None, read: Array | None,
+    write: Array | None, scale: float, l2_normalise: bool, state: Array | None, key_mask: Array | None,
+    segment_ids: Array | None, out: Array | None, after: Array | None,
+) -> Cotangents:  # fmt: skip
+    """Leave the general rule to array operations."""
     if read is not None:
         return reference(
             q, k, v, g, gk, beta, read, write, scale, l2_normalise, state, key_mask, segment_ids, out, after
@@ -46,14 +36,8 @@ def gated_vjp(
     found = Found(*(x.reshape(-1) for x in (dq, dk, dv, logs, strength, d_state)))
     queries, before = flat(q, dtype), flat_state(state, plan, dtype)
     g_out, g_after = none if out is None else flat(out, dtype), none if after is None else flat(after, dtype)
-
-    def slab(low: int, high: int) -> None:
-        pull_gates(
-            plan.sizes, given, queries, before, g_out, g_after, plan.table, plan.reads, dtype.type(scale), found,
-            low, high,
-        )  # fmt: skip
-
-    share(slab, len(plan.table), 3 * plan.seconds)
+    reads = queries, before, g_out, g_after, plan.table, plan.reads, dtype.type(scale)
+    share(partial(pull_gates, plan.sizes, given, *reads, found), len(plan.table), 3 * plan.seconds)
 
     def back(y: Array, x: Array | None) -> Array | None:
         return None if x is None else onto(np, y, x.shape).astype(x.dtype, copy=False)

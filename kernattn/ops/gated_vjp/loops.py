@@ -4,8 +4,6 @@ States at the starts of groups of chunks are kept; a group's own are made again,
 subtracts is a reading as well: of keys by keys, with the cotangent -beta dx in place of that of an output.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from typing import Any, NamedTuple
 
 import numpy as np

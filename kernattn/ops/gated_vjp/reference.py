@@ -33,22 +33,10 @@ class Sides(NamedTuple):
 
 @np.errstate(over="ignore", invalid="ignore")
 def gated_vjp(
-    q: Array,
-    k: Array,
-    v: Array,
-    g: Array | None,
-    gk: Array | None,
-    beta: Array | None,
-    read: Array | None,
-    write: Array | None,
-    scale: float,
-    l2_normalise: bool,
-    state: Array | None,
-    key_mask: Array | None,
-    segment_ids: Array | None,
-    out: Array | None,
-    after: Array | None,
-) -> Cotangents:
+    q: Array, k: Array, v: Array, g: Array | None, gk: Array | None, beta: Array | None, read: Array | None,
+    write: Array | None, scale: float, l2_normalise: bool, state: Array | None, key_mask: Array | None,
+    segment_ids: Array | None, out: Array | None, after: Array | None,
+) -> Cotangents:  # fmt: skip
     """Return the cotangents of q, k, v, g, gk, beta, read, write and the state."""
     xp = namespace(v=v)
     tokens = lower(xp, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
