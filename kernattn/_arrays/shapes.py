@@ -1,6 +1,6 @@
 """Leading axes of several arrays together, and strips of their rows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from kernattn.errors import ShapeError
 
@@ -8,7 +8,7 @@ MOST = 32  # axes that every version of NumPy can broadcast
 STRIP = 8192  # rows that are looked at together, or whose products are summed before they are added in float64
 
 
-def together(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+def broadcast(**leads: tuple[int, ...]) -> tuple[int, ...]:
     """Return the broadcast of leading axes, by name; sizes that a graph does not know yet stay what they are."""
     found: list[int] = []
     fits = True
@@ -19,7 +19,7 @@ def together(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
                 fits = fits and found[at] in (1, size)
                 found[at] = size
     if not fits or len(found) > MOST:
-        raise ShapeError(f"the leading axes must broadcast; got {dict(leads)}")
+        raise ShapeError(f"the leading axes must broadcast; got {leads}")
     return tuple(found)
 
 

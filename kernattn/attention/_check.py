@@ -16,10 +16,11 @@ from kernattn._arrays.namespaces import (
     placement,
     why_not_plain,
 )
+from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import instance_of
 from kernattn._sums.peaked import LinearState
 from kernattn.attention._check_states import check_state
-from kernattn.attention._shapes import broadcast, check_row, equal, leading
+from kernattn.attention._shapes import check_row, equal, leading
 from kernattn.errors import (
     DTypeError,
     EmptyInputError,

@@ -6,9 +6,10 @@ import array_api_compat as compat
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, check_floating, dtype_name, namespace
+from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import shown
 from kernattn._sums.peaked import LinearState
-from kernattn.attention._shapes import broadcast, leading
+from kernattn.attention._shapes import leading
 from kernattn.errors import DTypeError, StateMismatchError
 from kernattn.features import FeatureMap
 

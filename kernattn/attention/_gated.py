@@ -18,9 +18,10 @@ from kernattn._arrays.namespaces import (
     placement,
     without_flags,
 )
+from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import boolean, finite_number, shown
 from kernattn.attention._check import check_arrays, check_one_dim
-from kernattn.attention._shapes import broadcast, equal
+from kernattn.attention._shapes import equal
 from kernattn.errors import (
     DTypeError,
     EmptyInputError,

@@ -1,18 +1,13 @@
 """Checks of shapes: what must be equal, and what must broadcast."""
 
 from kernattn._arrays.namespaces import Array, dtype_name
-from kernattn._arrays.shapes import together
+from kernattn._arrays.shapes import broadcast
 from kernattn.errors import DTypeError, ShapeError
 
 
 def leading(axes: int, **arrays: Array) -> tuple[int, ...]:
     """Return the broadcast leading axes of the arrays."""
     return broadcast(**{name: tuple(array.shape[:-axes]) for name, array in arrays.items()})
-
-
-def broadcast(**leads: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the broadcast of leading axes, which must fit each other."""
-    return together(leads)
 
 
 def equal(what: str, **sizes: int) -> None:

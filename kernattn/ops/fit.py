@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Any
 
 from kernattn._arrays.namespaces import Array, check_alike, dtype_name
-from kernattn._arrays.shapes import together
+from kernattn._arrays.shapes import broadcast
 from kernattn._maps.learnt import NUMBERS, plain
 from kernattn._maps.spec import MapSpec
 from kernattn._plans.plan import Plan, check_heads, check_lengths
@@ -101,5 +101,5 @@ def _check_leading(record: Record, given: Iterable[Input], leaves: Sequence[Any]
             lead = shape[: len(shape) - len(leaf.axes)]
             if each.kind == "sums" and lead != full:
                 raise StateMismatchError(f"{leaf.name} must be {(*full, *leaf.axes)}; got shape {shape}")
-            if len(lead) > len(full) or together({leaf.name: lead, "keys": full}) != full:
+            if len(lead) > len(full) or broadcast(**{leaf.name: lead, "keys": full}) != full:
                 raise ShapeError(f"{leaf.name} must broadcast to {(*full, *leaf.axes)}; got shape {shape}")

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from kernattn._arrays.namespaces import Array, namespace
-from kernattn._arrays.shapes import together
+from kernattn._arrays.shapes import broadcast
 from kernattn._maps.learnt import NUMBERS, numbers_of, plain, with_given
 from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import Normaliser, PeakedSum
@@ -300,7 +300,7 @@ class Record:
                 and (leaf.name in names or leaf.name.removesuffix("_s") in names)
             ):
                 leads[leaf.name] = tuple(x.shape[: x.ndim - len(leaf.axes)])
-        return together(leads)
+        return broadcast(**leads)
 
     def forms(self, leaves: Sequence[Any], constants: Sequence[Any]) -> Iterator[Form]:
         """Yield the forms of the outputs' leaves, from the shapes of the inputs."""
