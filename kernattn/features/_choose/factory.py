@@ -120,7 +120,7 @@ def random_features(
         raise ParameterError(f"estimator must be a name; got {shown(given)}")
     sample = None if data is None else check_inputs(data, dim)
     request = Request(kernel, dim, num_features, estimator, spec, sample, generator(rng))
-    if not boolean("causal", causal) and objective is values is None:
+    if not boolean("causal", causal) and objective is None and values is None:
         return make(request)
     if estimator != "auto" or sample is None:
         raise ParameterError(
