@@ -185,7 +185,7 @@ def check_one_dim(q: Array, k: Array) -> None:
     equal("the last axis (d)", q=q.shape[-1], k=k.shape[-1])
 
 
-def check_out(out: Any, state: LinearState, q: Array, k: Array, v: Array, key_mask: Array | None) -> None:
+def check_out(out: Any, v: Array, lead: tuple[int, ...], others: dict[str, Array | None]) -> None:
     """Raise unless `out` can hold the output of a step whose other arguments have passed."""
     if not (isinstance(out, np.ndarray) or compat.is_cupy_array(out) or compat.is_torch_array(out)):
         raise DTypeError(
@@ -195,7 +195,7 @@ def check_out(out: Any, state: LinearState, q: Array, k: Array, v: Array, key_ma
     namespace(out=out, v=v)
     if placement(out) != placement(v):
         raise MixedLibraryError(f"out must be on the device of v, {placement(v)}; got {placement(out)}")
-    shape = (*leading(1, q=q, k=k, v=v), v.shape[-1])
+    shape = (*lead, v.shape[-1])
     if tuple(out.shape) != shape:
         raise ShapeError(f"out must have the shape of the output, {shape}; got {tuple(out.shape)}")
     if dtype_name(out) != dtype_name(v):
@@ -203,7 +203,6 @@ def check_out(out: Any, state: LinearState, q: Array, k: Array, v: Array, key_ma
     why = why_not_plain(out)
     if why is not None:
         raise ParameterError(f"out must be C-contiguous and writeable; got {why}")
-    others = {"q": q, "k": k, "v": v, "key_mask": key_mask, "s": state.s, "z": state.z, "peak": state.peak}
     for name, array in others.items():
         if array is not None and may_share_memory(out, array):
             raise ParameterError(f"out must be apart from every other argument; its memory overlaps that of {name}")

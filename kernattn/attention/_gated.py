@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from array_api_compat import device
 
 from kernattn._arrays.bridge import autocast
+from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import (
     Array,
@@ -20,7 +22,7 @@ from kernattn._arrays.namespaces import (
 )
 from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import boolean, finite_number, shown
-from kernattn.attention._check import check_arrays, check_one_dim
+from kernattn.attention._check import check_arrays, check_one_dim, check_out
 from kernattn.attention._shapes import equal
 from kernattn.errors import (
     DTypeError,
@@ -31,6 +33,9 @@ from kernattn.errors import (
     StateMismatchError,
 )
 from kernattn.ops.gated import OP
+from kernattn.ops.gated_step import OP as STEP
+
+_passed = Forms()
 
 
 class GatedState(NamedTuple):
@@ -146,6 +151,8 @@ def gated_linear_attention_step(
     l2_normalise: bool = False,
     key_mask: Array | None = None,
     backend: str | None = None,
+    reuse_state: bool = False,
+    out: Array | None = None,
 ) -> tuple[Array, GatedState]:
     r"""Take one token: :math:`S_t` and :math:`o_t = s\, S_t^T q_t` of :func:`gated_linear_attention`.
 
@@ -175,6 +182,12 @@ def gated_linear_attention_step(
         True where there is a token.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation runs; None chooses the fastest for these arrays.
+    reuse_state : bool
+        Allow the new state to be written into the array of the old one, which must not be used afterwards. By default
+        the old state stays as it is.
+    out : (..., e) array, optional
+        A C-contiguous NumPy or CuPy array, or a tensor, of the dtype of v, apart in memory from every other argument:
+        the output is written into it, and it is returned.
 
     Returns
     -------
@@ -198,22 +211,56 @@ def gated_linear_attention_step(
     >>> out
     array([6.])
     """
-    token = {"q": q, "k": k, "v": v}
-    for name, array in token.items():
+    reuse_state = boolean("reuse_state", reuse_state)
+    q, k, v = autocast(q, k, v)
+    _check_token(state, q, k, v, g, gk, beta, erase, key_mask)
+    factor = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
+    l2_normalise = boolean("l2_normalise", l2_normalise)
+    before, (read, write) = None if state is None else state.s, erase or (None, None)
+    if out is not None:
+        lead = before.shape[:-2] if before is not None else _token_lead(k, v, g, gk, beta, read, write)
+        others = {"q": q, "k": k, "v": v, "g": g, "gk": gk, "beta": beta, "erase[0]": read, "erase[1]": write}
+        others |= {"key_mask": key_mask, "state": before}
+        check_out(out, v, broadcast(q=tuple(q.shape[:-1]), state=tuple(lead)), others)
+    run = STEP.implementation(v, backend)
+    out, after = run(before, q, k, v, g, gk, beta, read, write, factor, l2_normalise, key_mask, reuse_state, out)
+    return out, state if state is not None and after is before else GatedState(after)
+
+
+def _token_lead(
+    k: Array, v: Array, g: Array | None, gk: Array | None, beta: Array | None, read: Array | None, write: Array | None
+) -> tuple[int, ...]:
+    """Return the leading axes of the state of a token."""
+    rows, numbers = {"k": k, "v": v, "gk": gk, "erase[0]": read, "erase[1]": write}, {"g": g, "beta": beta}
+    leads = {name: tuple(x.shape[:-1]) for name, x in rows.items() if x is not None}
+    return broadcast(**leads, **{name: tuple(x.shape) for name, x in numbers.items() if x is not None})
+
+
+def _check_token(
+    state: Any, q: Array, k: Array, v: Array, g: Array | None, gk: Array | None, beta: Array | None, erase: Any,
+    key_mask: Array | None,
+) -> None:  # fmt: skip
+    """Raise unless a token fits: the checks of a sequence, by a shorter way for what has passed."""
+    form = None
+    if (state is None or type(state) is GatedState) and (erase is None or (type(erase) is tuple and len(erase) == 2)):
+        before, pair = None if state is None else state.s, erase or (None, None)
+        given = (before, g, gk, beta, *pair, key_mask)
+        form = form_of(tuple(x is None for x in given), q, k, v, *(x for x in given if x is not None))
+    if form in _passed:
+        _check_gates(g, gk)
+        return
+    for name, array in {"q": q, "k": k, "v": v}.items():
         namespace(**{name: array})
         if array.ndim < 1:
             raise ShapeError(f"{name} must be (..., d); got shape {tuple(array.shape)}")
-    q, k, v = (array[..., None, :] for array in token.values())
-    rows = {
-        name: None if x is None else _one(name, x, False)
-        for name, x in (("g", g), ("beta", beta), ("key_mask", key_mask))
-    }
-    out, after = gated_linear_attention(
-        q, k, v, gk=None if gk is None else _one("gk", gk, True),
-        erase=erase if not isinstance(erase, tuple | list) else tuple(_one("erase", x, True) for x in erase),
-        scale=scale, l2_normalise=l2_normalise, state=state, backend=backend, **rows,
-    )  # fmt: skip
-    return out[..., 0, :], after
+    g, beta, key_mask = (
+        None if x is None else _one(name, x, False) for name, x in (("g", g), ("beta", beta), ("key_mask", key_mask))
+    )
+    if isinstance(erase, tuple | list):
+        erase = tuple(None if x is None else _one("erase", x, True) for x in erase)
+    q, k, v, gk = (None if x is None else _one("gk", x, True) for x in (q, k, v, gk))
+    gated_arguments(q, k, v, g, gk, beta, erase, None, False, state, key_mask, None)
+    _passed.add(form)
 
 
 def _one(name: str, x: Any, columns: bool) -> Array:
@@ -261,9 +308,7 @@ def gated_arguments(
             leads[name] = _check_gate(name, x, q)
     lead = broadcast(**leads)
     broadcast(q=tuple(q.shape[:-2]), state=lead)
-    for name, logs in (("g", g), ("gk", gk)):
-        if logs is not None and "cpu" in str(device(logs)).lower():
-            _check_logs(name, logs)
+    _check_gates(g, gk)
     xp, n = namespace(q=q), q.shape[-2]
     g, beta = (None if x is None else xp.broadcast_to(x, (*x.shape[:-1], n)) for x in (g, beta))
     factor = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
@@ -272,9 +317,19 @@ def gated_arguments(
     return q, k, v, g, gk, beta, read, write, factor, l2_normalise, before, key_mask, segment_ids
 
 
+def _check_gates(g: Array | None, gk: Array | None) -> None:
+    """Raise where a log of a decay is above 0; a traced one, and one on a GPU, is not looked at."""
+    for name, logs in (("g", g), ("gk", gk)):
+        if type(logs) is np.ndarray:
+            if np.greater(logs, 0).any():
+                _check_logs(name, logs)
+        elif logs is not None and "cpu" in str(device(logs)).lower():
+            _check_logs(name, logs)
+
+
 @without_flags
 def _check_logs(name: str, logs: Array) -> None:
-    """Raise where a log of a decay is above 0; a traced one cannot be looked at."""
+    """Raise where a log of a decay is above 0."""
     if anywhere(above := logs > 0):
         xp = namespace(logs=logs)
         most = float(xp.max(xp.where(above, logs, xp.zeros_like(logs))))

@@ -10,6 +10,7 @@ from kernattn._sums.peaked import LinearState
 from kernattn.attention._check import check_out, check_token, feature_map
 from kernattn.attention._check_states import linear_state
 from kernattn.attention._lowering import implementation, lowered_token, state_of, sums_of
+from kernattn.attention._shapes import leading
 from kernattn.features import FeatureMap
 from kernattn.ops.step import OP as STEP
 
@@ -84,7 +85,8 @@ def linear_attention_step(
     q, k, v = autocast(q, k, v)
     check_token(linear_state(state), q, k, v, feature_map(phi), key_mask)
     if out is not None:
-        check_out(out, state, q, k, v, key_mask)
+        others = {"q": q, "k": k, "v": v, "key_mask": key_mask, "s": state.s, "z": state.z, "peak": state.peak}
+        check_out(out, v, leading(1, q=q, k=k, v=v), others)
     query, key, q_spec, k_spec = lowered_token(phi, q, k, key_mask)
     run = implementation(STEP, v, backend, query, key)
     before = sums_of(state)

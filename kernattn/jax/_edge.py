@@ -13,6 +13,7 @@ from kernattn._sums.peaked import LinearState, PeakedSum
 from kernattn.jax._calls import differentiable
 from kernattn.jax._frames import in_frames
 from kernattn.jax._rules import Rule, StepRule
+from kernattn.ops.gated_step.reference import as_sequence
 from kernattn.ops.record import Record
 from kernattn.ops.records import RECORDS
 
@@ -34,6 +35,8 @@ tree_util.register_pytree_with_keys(  # the draw is no array: it is compared whe
 
 def handed(library: Jax, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
     """Return what an op of the core makes of its arguments; NotImplemented where array operations are to do it."""
+    if name == "gated_step":
+        return as_sequence(lambda *sequence: handed(library, "gated", backend, sequence), *arguments)
     record = RECORDS.get(name)
     if record is None or jax.default_backend() != "cpu":
         return NotImplemented

@@ -13,6 +13,7 @@ from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
 from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import PeakedSum
+from kernattn.ops.gated_step.reference import as_sequence
 from kernattn.ops.record import Record
 from kernattn.ops.records import RECORDS
 from kernattn.torch import _library  # noqa: F401 (it tells PyTorch what there is)
@@ -31,6 +32,8 @@ DIFFERENTIABLE = {name for name, kind in KINDS.items() if kind.pull is not None}
 
 def handed(library: Torch, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
     """Return what an op of the core makes of its arguments; NotImplemented where array operations are to do it."""
+    if name == "gated_step":
+        return as_sequence(lambda *sequence: handed(library, "gated", backend, sequence), *arguments)
     record = RECORDS.get(name)
     if record is None:
         return NotImplemented

@@ -327,16 +327,22 @@ def gated_linear_attention(
 
 
 def gated_linear_attention_step(
-    state: GatedState | None, q: Tensor, k: Tensor, v: Tensor, *, erase: Any = None, **options: Any
-) -> tuple[Tensor, GatedState]:
+    state: GatedState | None, q: Tensor, k: Tensor, v: Tensor, *, erase: Any = None, reuse_state: bool = False,
+    out: Tensor | None = None, **options: Any,
+) -> tuple[Tensor, GatedState]:  # fmt: skip
     for name in ("g", "beta", "key_mask", "gk"):
         if options.get(name) is not None:
             options[name] = options[name][..., None, :] if name == "gk" else options[name][..., None]
     if erase is not None:
         erase = erase[0][..., None, :], erase[1][..., None, :]
     q, k, v = q[..., None, :], k[..., None, :], v[..., None, :]
-    out, after = gated_linear_attention(q, k, v, erase=erase, state=state, **options)
-    return out[..., 0, :], after
+    token, after = gated_linear_attention(q, k, v, erase=erase, state=state, **options)
+    token = token[..., 0, :]
+    if out is not None and (out.shape != token.shape or out.dtype != token.dtype):
+        raise ShapeError("out must have the shape and dtype of the output")
+    if reuse_state and state is not None:
+        after = GatedState(state.s.copy_(after.s))
+    return (token if out is None else out.copy_(token)), after
 
 
 def compressed_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:

@@ -313,12 +313,25 @@ def test_pytorch():
         graph = torch.compile(lambda x, options=options: ka.gated_linear_attention(x, x, x, **options), fullgraph=True)
         with pytest.raises(Exception, match=says):
             graph(x)
-    step = torch.compile(ka.gated_linear_attention_step, fullgraph=True, backend="aot_eager")
     after, token = GatedState(after.s.detach()), [x.detach()[:, :, 3] for x in tensors]
     given = dict(zip(("g", "beta"), token[3:], strict=True))
-    torch.testing.assert_close(
-        step(after, *token[:3], **given)[0], ka.gated_linear_attention_step(after, *token[:3], **given)[0]
+    plain, last = ka.gated_linear_attention_step(after, *token[:3], **given)
+    room = torch.empty_like(plain)
+    step = torch.compile(
+        lambda s, *x: ka.gated_linear_attention_step(s, *x, **given, reuse_state=True, out=room),
+        fullgraph=True,
+        backend="aot_eager",
     )
+    watched = [x.clone().requires_grad_() for x in token[:3]]
+    torch.testing.assert_close(ka.gated_linear_attention_step(after, *watched, **given, backend="cpu")[0], plain)
+    kept = GatedState(after.s.clone())
+    for run in (step, lambda s, *x: ka.gated_linear_attention_step(s, *x, **given, reuse_state=True, out=room)):
+        held = GatedState(kept.s.clone())
+        found, renewed = run(held, *token[:3])
+        torch.testing.assert_close(found, plain)
+        assert found.data_ptr() == room.data_ptr()
+        assert renewed.s.data_ptr() == held.s.data_ptr()
+        torch.testing.assert_close(held.s, last.s)
     with torch.autocast("cpu", torch.bfloat16):
         narrow = call(*(x.detach().float() for x in tensors))[0]
     assert narrow.dtype == torch.bfloat16

@@ -1,5 +1,6 @@
 """Gated linear attention by Numba: a state stays in cache while its tokens pass, chunk by chunk."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,8 +13,8 @@ from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads, numbered
 from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, nothing, room, seconds_of
 from kernattn.ops.gated.loops import TABLE_COLUMNS, Given, run_gates
-from kernattn.ops.gated.reference import gated as reference
 from kernattn.ops.gated.reference import starts
+from kernattn.ops.gated.tokens_loops import run_tokens
 
 CHUNK = 16  # tokens; more compute more of the triangle and of the substitution, fewer load the state more often
 
@@ -23,18 +24,27 @@ def gated(
     write: Array | None, scale: float, l2_normalise: bool, state: Array | None, key_mask: Array | None,
     segment_ids: Array | None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Leave the general rule to array operations."""
-    if read is not None:
-        return reference(q, k, v, g, gk, beta, read, write, scale, l2_normalise, state, key_mask, segment_ids)
-    dtype = accumulation(v)
-    plan, given = work_of(q, k, v, g, gk, beta, l2_normalise, state, key_mask, segment_ids)
-    queries, before = flat(q, dtype), flat_state(state, plan, dtype)
-    out, after = room(plan.out, dtype), np.empty(plan.after, dtype)
-
-    made, factor = (out.reshape(-1), after.reshape(-1)), dtype.type(scale)
-    states = partial(run_gates, plan.sizes, given, queries, before, plan.table, plan.reads, factor, *made)
-    share(states, len(plan.table), plan.seconds)
+    out, after = run(
+        run_gates if read is None else run_tokens, None, q, k, v, g, gk, beta, read, write, scale, l2_normalise,
+        state, key_mask, segment_ids,
+    )  # fmt: skip
     return narrow(out, v.dtype), after
+
+
+def run(
+    loop: Callable[..., None], after: NDArray[Any] | None, q: Array, k: Array, v: Array, g: Array | None,
+    gk: Array | None, beta: Array | None, read: Array | None, write: Array | None, scale: float, l2_normalise: bool,
+    state: Array | None, key_mask: Array | None, segment_ids: Array | None,
+) -> tuple[NDArray[Any], NDArray[Any]]:  # fmt: skip
+    """Return outputs in the dtype of sums, and the state after them, in the array given for it or a new one."""
+    dtype = accumulation(v)
+    plan, given = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
+    queries, before = flat(q, dtype), flat_state(state, plan, dtype)
+    out, after = room(plan.out, dtype), np.empty(plan.after, dtype) if after is None else after
+    made, factor = (out.reshape(-1), after.reshape(-1)), dtype.type(scale)
+    states = partial(loop, plan.sizes, given, queries, before, plan.table, plan.reads, factor, *made)
+    share(states, len(plan.table), plan.seconds)
+    return out, after
 
 
 class Plan(NamedTuple):
@@ -56,6 +66,8 @@ def work_of(
     g: Array | None,
     gk: Array | None,
     beta: Array | None,
+    read: Array | None,
+    write: Array | None,
     l2_normalise: bool,
     state: Array | None,
     key_mask: Array | None,
@@ -66,7 +78,8 @@ def work_of(
     logs = _logs(g, gk, dtype)
     plan = _plan_for(
         q.shape, k.shape, v.shape, None if logs is None else logs.shape,
-        None if beta is None else beta.shape[:-1], state is not None, dtype.itemsize,
+        None if beta is None else beta.shape, None if read is None else read.shape,
+        None if write is None else write.shape, state is not None, dtype.itemsize,
     )  # fmt: skip
     mask = fresh = NO_MASK
     if key_mask is not None:
@@ -76,7 +89,8 @@ def work_of(
     none = nothing(dtype)
     given = Given(
         flat(k, dtype), flat(v, dtype), none if logs is None else flat(logs, dtype),
-        none if beta is None else flat(beta, dtype), mask, fresh, l2_normalise,
+        none if beta is None else flat(beta, dtype), none if read is None else flat(read, dtype),
+        none if write is None else flat(write, dtype), mask, fresh, l2_normalise,
     )  # fmt: skip
     return plan, given
 
@@ -86,13 +100,17 @@ def _logs(g: Array | None, gk: Array | None, dtype: np.dtype[Any]) -> NDArray[An
     if g is None:
         return gk
     logs: NDArray[Any] = g[..., None]
+    if gk is None:
+        return logs
     with np.errstate(over="ignore"):
-        return logs if gk is None else gk.astype(dtype, copy=False) + logs.astype(dtype, copy=False)
+        return np.add(gk, logs, dtype=dtype)
 
 
 def flat_state(state: Array | None, plan: Plan, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the state before all tokens as loops read it, of every head."""
-    return nothing(dtype) if state is None else flat(np.broadcast_to(state, plan.after), dtype)
+    if state is None:
+        return nothing(dtype)
+    return flat(state if state.shape == plan.after else np.broadcast_to(state, plan.after), dtype)
 
 
 @keep_while_small
@@ -102,11 +120,14 @@ def _plan_for(
     v: tuple[int, ...],
     logs: tuple[int, ...] | None,
     beta: tuple[int, ...] | None,
+    read: tuple[int, ...] | None,
+    write: tuple[int, ...] | None,
     begun: bool,
     itemsize: int,
 ) -> Plan:
     (*q_lead, n, d), e, channels = q, v[-1], 1 if logs is None else logs[-1]
-    leads = [tuple(k[:-2]), tuple(v[:-2]), () if logs is None else tuple(logs[:-2]), beta or ()]
+    shapes = (k, 2), (v, 2), (logs, 2), (beta, 1), (read, 2), (write, 2)
+    leads = [() if shape is None else tuple(shape[:-axes]) for shape, axes in shapes]
     lead = np.broadcast_shapes(*leads)
     who = heads(tuple(q_lead), lead, lead)
     table = np.full((len(who.k), TABLE_COLUMNS), -1, np.int64)

@@ -11,9 +11,9 @@ from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
 
-K, V, DECAY, BETA, MASK, STATE = range(6)
-TABLE_COLUMNS = 6
-"""Columns of the table of states: heads of k, v, the log decays, beta, the mask, and the state before, or -1."""
+K, V, DECAY, BETA, READ, WRITE, MASK, STATE = range(8)
+TABLE_COLUMNS = 8
+"""Columns of the table of states: heads of k, v, the log decays, beta, a, b, the mask, and the state before, or -1."""
 
 QUERY, OUT = range(2)
 """Of reads: heads of q and of out."""
@@ -256,6 +256,8 @@ class Given(NamedTuple):
     v: Any
     logs: Any
     beta: Any
+    read: Any  # a
+    write: Any  # b
     mask: Any
     fresh: Any
     normalise: Any
@@ -264,8 +266,10 @@ class Given(NamedTuple):
 @inner
 def seen(given):
     """Return the same as loops see it: arrays that are read and arrays that are written have one type."""
-    k, v, logs, beta, mask, fresh, normalise = given
-    return Given(whole(k), whole(v), whole(logs), whole(beta), whole(mask), whole(fresh), normalise)
+    k, v, logs, beta, read, write, mask, fresh, normalise = given
+    return Given(
+        whole(k), whole(v), whole(logs), whole(beta), whole(read), whole(write), whole(mask), whole(fresh), normalise
+    )
 
 
 @inner

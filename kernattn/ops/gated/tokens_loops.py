@@ -1,0 +1,146 @@
+"""Gated linear attention, token by token: a step, and the general rule with a pair of rows."""
+
+from typing import Any, NamedTuple
+
+from kernattn.ops._numba.codegen.compile import compiled, inner, phase
+from kernattn.ops._numba.codegen.elementary import decayed
+from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
+from kernattn.ops.gated.loops import BETA, DECAY, MASK, OUT, QUERY, READ, STATE, WRITE, K, V, load_rows, seen
+from kernattn.ops.step.sums_loops import read, renew
+
+
+class Token(NamedTuple):
+    """Rows of one token; made in compiled code."""
+
+    query: Any  # (d,)
+    key: Any  # (d,)
+    reader: Any  # (d,): of the state before the token
+    writer: Any  # (d,): where that is added
+    decay: Any  # (d,)
+    ones: Any  # (d,)
+    zeros: Any  # (d,)
+    value: Any  # (e,)
+    known: Any  # (e,): what was read
+    total: Any  # (e,)
+
+
+@inner
+def token_for(d, e, like):
+    """Return room for a token."""
+    token = Token(
+        aligned(d, like), aligned(d, like), aligned(d, like), aligned(d, like), aligned(d, like), aligned(d, like),
+        aligned(d, like), aligned(e, like), aligned(e, like), aligned(e, like),
+    )  # fmt: skip
+    token.ones[:] = 1
+    return token
+
+
+@phase
+def load_token(given, own, t, sizes, token):
+    """Load key, value, decays and what reads; return beta, and whether a decay is 0."""
+    n, d, e, channels, _ = sizes
+    mask_at, beta = own[MASK] * n + t, token.key.dtype.type(0)
+    there = given.mask.size == 0 or given.mask[mask_at]
+    begins = given.fresh.size > 0 and given.fresh[mask_at]
+    load_rows(given.k, (own[K] * n + t) * d, 1, d, given.mask, mask_at, given.normalise, token.key, d)
+    load_rows(given.v, (own[V] * n + t) * e, 1, e, given.mask, mask_at, False, token.value, e)
+    logs = window(given.logs, (own[DECAY] * n + t) * channels if given.logs.size > 0 else 0, channels)
+    for c in range(d):
+        token.decay[c] = 0 if begins else 1
+    if there and not begins and given.logs.size > 0:
+        if channels == 1:
+            factor = decayed(logs[0])
+            for c in range(d):
+                token.decay[c] = factor
+        else:
+            for c in range(d):
+                token.decay[c] = decayed(logs[c])
+    if given.beta.size > 0:
+        if there:
+            beta = given.beta[own[BETA] * n + t]
+        for c in range(d):
+            token.reader[c] = token.decay[c] * token.key[c]
+    if given.read.size > 0:
+        load_rows(given.read, (own[READ] * n + t) * d, 1, d, given.mask, mask_at, False, token.reader, d)
+        load_rows(given.write, (own[WRITE] * n + t) * d, 1, d, given.mask, mask_at, False, token.writer, d)
+        if begins:
+            token.reader[:] = 0
+    gone = False
+    for c in range(d):
+        gone = gone or token.decay[c] == 0
+    return beta, gone
+
+
+@inner
+def forget(old, new, d, e, decay):
+    """Copy a state, without the rows of which nothing is left: they may be anything."""
+    for a in range(d):
+        y = window(new, a * e, e)
+        if decay[a] == 0:
+            y[:] = 0
+        else:
+            x = window(old, a * e, e)
+            for c in range(e):
+                y[c] = x[c]
+
+
+@phase
+def read_before(old, begins, token):
+    """Read the state before a token, of which a sequence that begins sees nothing."""
+    token.known[:] = 0
+    if not begins:
+        read(old, token.reader, token.known)
+
+
+@phase
+def advance(given, old, new, beta, gone, begins, d, e, token):
+    """Write the state after a token, and what its query reads of it into `total`."""
+    token.total[:] = 0
+    general = given.read.size > 0
+    if general:
+        read_before(old, begins, token)
+    if gone:
+        forget(old, new, d, e, token.decay)
+        old = new
+    if general:
+        renew(old, new, token.decay, token.writer, token.zeros, token.known, token.total)
+        token.total[:] = 0
+        renew(new, new, token.ones, token.key, token.query, token.value, token.total)
+        return
+    if given.beta.size > 0:
+        token.known[:] = 0
+        read(old, token.reader, token.known)
+        for c in range(e):
+            token.value[c] = beta * (token.value[c] - token.known[c])
+    renew(old, new, token.decay, token.key, token.query, token.value, token.total)
+
+
+@compiled
+def run_tokens(sizes, given, q, before, table, reads, scale, out, after, low, high):
+    """Take states low to high through all tokens. sizes: n, d, e, channels of a decay, and one that is not read."""
+    given, q, before, out, after = seen(given), whole(q), whole(before), whole(out), whole(after)
+    n, d, e, _, _ = sizes
+    token, no_mask = token_for(d, e, q), window(given.mask, 0, 0)
+    for head in range(low, high):
+        own = table[head]
+        new = window(after, head * d * e, d * e)
+        old = new
+        if own[STATE] < 0:
+            new[:] = 0
+        else:
+            old = window(before, own[STATE] * d * e, d * e)
+        for t in range(n):
+            beta, gone = load_token(given, own, t, sizes, token)
+            begins = given.fresh.size > 0 and given.fresh[own[MASK] * n + t]
+            for reader in range(reads.shape[1]):
+                at_q, at_out = reads[head, reader, QUERY] * n + t, reads[head, reader, OUT] * n + t
+                load_rows(q, at_q * d, 1, d, no_mask, 0, given.normalise, token.query, d)
+                for c in range(d):
+                    token.query[c] *= scale
+                if reader == 0:
+                    advance(given, old, new, beta, gone, begins, d, e, token)
+                    old = new
+                else:
+                    token.total[:] = 0
+                    read(new, token.query, token.total)
+                copy(token.total, 0, e, out, at_out * e)

@@ -1,0 +1,173 @@
+"""Cotangents of the general rule, token by token: S_t = diag(e^g) S + b r^T + k v^T with r = S^T a, out = S_t^T q.
+
+States at the starts of groups of tokens are kept; a group's own are made again, and lie in cache.
+"""
+
+from typing import Any, NamedTuple
+
+from kernattn.ops._numba.codegen.compile import compiled, inner, phase
+from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
+from kernattn.ops.gated.loops import MASK, OUT, QUERY, STATE, K, inverse_norm, load_rows, load_state, seen
+from kernattn.ops.gated.tokens_loops import advance, load_token, token_for
+from kernattn.ops.step.sums_loops import read
+
+GROUP = 16  # tokens
+
+
+class Found(NamedTuple):
+    """Where cotangents are written: of queries a head of out, of all else a head of the state."""
+
+    q: Any
+    k: Any
+    v: Any
+    logs: Any
+    read: Any
+    write: Any
+    state: Any
+
+
+class Back(NamedTuple):
+    """Cotangents of one token's rows."""
+
+    query: Any  # (d,)
+    key: Any  # (d,)
+    reader: Any  # (d,)
+    writer: Any  # (d,)
+    decay: Any  # (d,)
+    value: Any  # (e,)
+    known: Any  # (e,), of what was read
+    out: Any  # (e,)
+
+
+@inner
+def _back_for(d, e, like):
+    return Back(
+        aligned(d, like), aligned(d, like), aligned(d, like), aligned(d, like), aligned(d, like), aligned(e, like),
+        aligned(e, like), aligned(e, like),
+    )  # fmt: skip
+
+
+@inner
+def _dot(x, y):
+    total = x.dtype.type(0)
+    for c in range(x.size):
+        total += x[c] * y[c]
+    return total
+
+
+@inner
+def _pull_query(state, query, d, e, back, g_state):
+    """Add what a reading of a state asks of it, and write the cotangent of what reads."""
+    for a in range(d):
+        x, y = window(state, a * e, e), window(g_state, a * e, e)
+        back.query[a] = _dot(x, back.out)
+        factor = query[a]
+        for c in range(e):
+            y[c] += factor * back.out[c]
+
+
+@inner
+def _pull_token(before, d, e, token, back, g_state):
+    """Take the cotangent of the state to before the token."""
+    back.value[:] = 0
+    back.known[:] = 0
+    read(g_state, token.key, back.value)
+    read(g_state, token.writer, back.known)
+    for a in range(d):
+        x, y = window(before, a * e, e), window(g_state, a * e, e)
+        factor, reads = token.decay[a], token.reader[a]
+        back.key[a] = _dot(y, token.value)
+        back.writer[a] = _dot(y, token.known)
+        back.decay[a] = factor * _dot(y, x) if factor != 0 else factor
+        back.reader[a] = _dot(x, back.known)
+        for c in range(e):
+            y[c] = (factor * y[c] if factor != 0 else factor) + reads * back.known[c]
+
+
+@inner
+def _write(row, there, target, at):
+    """Write the cotangent of a row, 0 where there is no key."""
+    y = window(target, at, row.size)
+    for c in range(row.size):
+        y[c] = row[c] if there else 0
+
+
+@inner
+def _of_direction(row, unit, raw):
+    """Turn the cotangent of a normalised row into that of what it was."""
+    factor, along = inverse_norm(raw), _dot(unit, row)
+    for c in range(row.size):
+        row[c] = factor * (row[c] - unit[c] * along)
+
+
+@phase
+def _walk(given, own, first, count, states, sizes, token):
+    """Write the states after tokens first to first + count of a group, behind that before them."""
+    n, d, e, _, _ = sizes
+    area = d * e
+    token.query[:] = 0
+    for i in range(count):
+        t = first + i
+        beta, gone = load_token(given, own, t, sizes, token)
+        begins = given.fresh.size > 0 and given.fresh[own[MASK] * n + t]
+        old, new = window(states, i * area, area), window(states, (i + 1) * area, area)
+        advance(given, old, new, beta, gone, begins, d, e, token)
+
+
+@compiled
+def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, found, low, high):
+    """Take states low to high back through all tokens."""
+    given, q, before, g_out, g_after = seen(given), whole(q), whole(before), whole(g_out), whole(g_after)
+    n, d, e, channels, _ = sizes
+    area, token, back = d * e, token_for(d, e, q), _back_for(d, e, q)
+    groups, no_mask = (n + GROUP - 1) // GROUP, window(given.mask, 0, 0)
+    kept, states, g_state = aligned(groups * area, q), aligned((GROUP + 1) * area, q), aligned(area, q)
+    for head in range(low, high):
+        own = table[head]
+        load_state(before, own[STATE], d, e, e, states)
+        for group in range(groups):
+            copy(states, 0, area, kept, group * area)
+            count = min(GROUP, n - group * GROUP)
+            if group + 1 < groups:
+                _walk(given, own, group * GROUP, count, states, sizes, token)
+                copy(states, count * area, area, states, 0)
+        load_state(g_after, head if g_after.size > 0 else -1, d, e, e, g_state)
+        for step in range(groups):
+            first = (groups - 1 - step) * GROUP
+            count = min(GROUP, n - first)
+            copy(kept, first // GROUP * area, area, states, 0)
+            _walk(given, own, first, count, states, sizes, token)
+            for back_token in range(count):
+                i = count - 1 - back_token
+                t = first + i
+                mask_at, at = own[MASK] * n + t, head * n + t
+                there = given.mask.size == 0 or given.mask[mask_at]
+                begins = given.fresh.size > 0 and given.fresh[mask_at]
+                old, new = window(states, i * area, area), window(states, (i + 1) * area, area)
+                for reader in range(reads.shape[1]):
+                    at_q, at_out = reads[head, reader, QUERY] * n + t, reads[head, reader, OUT] * n + t
+                    load_rows(q, at_q * d, 1, d, no_mask, 0, given.normalise, token.query, d)
+                    for c in range(e):
+                        back.out[c] = scale * g_out[at_out * e + c] if g_out.size > 0 else 0
+                    _pull_query(new, token.query, d, e, back, g_state)
+                    if given.normalise:
+                        _of_direction(back.query, token.query, window(q, at_q * d, d))
+                    _write(back.query, True, found.q, at_out * d)
+                load_token(given, own, t, sizes, token)
+                token.known[:] = 0
+                if not begins:
+                    read(old, token.reader, token.known)
+                _pull_token(old, d, e, token, back, g_state)
+                if given.normalise:
+                    _of_direction(back.key, token.key, window(given.k, (own[K] * n + t) * d, d))
+                _write(back.key, there, found.k, at * d)
+                _write(back.value, there, found.v, at * e)
+                _write(back.reader, there and not begins, found.read, at * d)
+                _write(back.writer, there, found.write, at * d)
+                if found.logs.size > 0:
+                    if channels == 1:
+                        for c in range(1, d):
+                            back.decay[0] += back.decay[c]
+                    _write(window(back.decay, 0, channels), there and not begins, found.logs, at * channels)
+        if found.state.size > 0:
+            copy(g_state, 0, area, found.state, head * area)
