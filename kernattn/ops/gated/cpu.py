@@ -103,7 +103,8 @@ def _logs(g: Array | None, gk: Array | None, dtype: np.dtype[Any]) -> NDArray[An
     if gk is None:
         return logs
     with np.errstate(over="ignore"):
-        return np.add(gk, logs, dtype=dtype)
+        total: NDArray[Any] = np.add(gk, logs, dtype=dtype)
+    return total
 
 
 def flat_state(state: Array | None, plan: Plan, dtype: np.dtype[Any]) -> NDArray[Any]:
