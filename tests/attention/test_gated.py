@@ -8,71 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kernattn as ka
+from gated import GATES, RULES, D, E, N, close, draw, recur
 from kernattn.attention import GatedState, GatedStretch
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
-from xp import JAX, KINDS, to_numpy
-
-N, D, E = 37, 5, 3
-RULES = "decay", "delta", "general"
-GATES = "none", "scalar", "channel"
-
-
-def recur(q, k, v, *, g=None, gk=None, beta=None, erase=None, scale=None, l2_normalise=False, state=None):
-    """The recurrence as it is written, token by token in float64."""
-    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
-    if l2_normalise:
-        q, k = (x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + 1e-6) for x in (q, k))
-    n, d = q.shape[-2:]
-    leads = [k[..., 0, 0], v[..., 0, 0], *(x[..., 0] for x in (g, beta) if x is not None)]
-    leads += [x[..., 0, 0] for x in (gk, *(erase or ())) if x is not None]
-    lead = np.broadcast_shapes(*(x.shape for x in leads))
-    s = np.zeros((*lead, d, v.shape[-1])) if state is None else np.asarray(state.s, np.float64)
-    out = []
-    for t in range(n):
-        logs = np.zeros(1)
-        for x in (None if g is None else g[..., t % g.shape[-1], None], None if gk is None else gk[..., t, :]):
-            logs = logs if x is None else logs + np.asarray(x, np.float64)
-        before, s = s, np.exp(logs)[..., None] * s
-        value = v[..., t, None, :]
-        if beta is not None:
-            value = np.asarray(beta, np.float64)[..., t, None, None] * (value - k[..., t, None, :] @ s)
-        if erase is not None:
-            a, b = (np.asarray(x, np.float64)[..., t, :] for x in erase)
-            s = s + b[..., None] * (a[..., None, :] @ before)
-        s = s + k[..., t, :, None] * value
-        out.append((d**-0.5 if scale is None else scale) * q[..., t, None, :] @ s)
-    return np.concatenate(out, axis=-2), s
-
-
-def draw(rule, gate, *, n=N, seed=0, heads=(2, 3), dtype="float64", l2=False):
-    """Arguments with strong gates among mild ones, a reset, and grouped queries."""
-    rng = np.random.default_rng(seed)
-    lead = (*heads[:-1], 1)
-    q, k, v = (rng.standard_normal((*own, n, c)) for own, c in ((heads, D), (lead, D), (lead, E)))
-    options = {}
-    if gate == "scalar":
-        options["g"] = -np.exp(2 * rng.standard_normal((*lead, n)))
-        options["g"][..., n // 3] = -np.inf
-    elif gate == "channel":
-        options["gk"] = -np.exp(2 * rng.standard_normal((*lead, n, D)))
-        options["gk"][..., n // 3, :2] = -np.inf
-    if rule == "delta":
-        k = k if l2 else k / np.linalg.norm(k, axis=-1, keepdims=True)
-        options["beta"] = rng.uniform(0, 2, (*lead, n))
-        options["beta"][..., 1] = 0
-    elif rule == "general":
-        options["erase"] = tuple(0.3 * rng.standard_normal((2, *lead, n, D)))
-    if l2:
-        options["l2_normalise"] = True
-
-    def cast(x):
-        return tuple(map(cast, x)) if isinstance(x, tuple) else x.astype(dtype) if hasattr(x, "astype") else x
-
-    return tuple(map(cast, (q, k, v))), {name: cast(x) for name, x in options.items()}
-
-
-def close(got, wanted, of=1e-12):
-    np.testing.assert_allclose(got, wanted, atol=of * np.max(np.abs(wanted)), rtol=0)
+from xp import KINDS, to_numpy
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
@@ -204,61 +143,6 @@ def test_blind_to_the_future(backend):
         x[..., 21, 0] = -1.0
 
 
-@pytest.mark.parametrize("backend", ["reference", "cpu"])
-@pytest.mark.parametrize(("rule", "gate"), [*product(RULES, GATES)])
-def test_gradients(rule, gate, backend):
-    """Against differences in a random direction of each argument; beta = 0 and g = -inf are among them."""
-    (q, k, v), options = draw(rule, gate, l2=rule == "delta")
-    rng = np.random.default_rng(8)
-    state = rng.standard_normal((2, 1, D, E))
-    (out, after), pullback = ka.vjp(
-        ka.gated_linear_attention, q, k, v, **options, state=GatedState(state), backend=backend
-    )
-    g, gs = rng.standard_normal(out.shape), rng.standard_normal(after.s.shape)
-    found = pullback((g, GatedState(gs)))
-    given = {"q": q, "k": k, "v": v, "state": state, **options}
-    given.pop("l2_normalise", None)
-
-    def value(**changed):
-        own = {**given, **options, **changed}
-        q, k, v = (own.pop(name) for name in "qkv")
-        o, s = recur(q, k, v, **{**own, "state": GatedState(own["state"])})
-        return np.sum(o * g) + np.sum(s * gs)
-
-    for name, x in given.items():
-        parts, slopes = (x, getattr(found, name)) if name == "erase" else ((x,), (getattr(found, name),))
-        slopes = (slopes[0].s,) if name == "state" else slopes
-        for at, (part, slope) in enumerate(zip(parts, slopes, strict=True)):
-            assert slope.shape == part.shape
-            assert np.isfinite(slope).all()
-            step = np.where(np.isfinite(part), 1e-6 * rng.standard_normal(part.shape), 0.0)
-            ends = []
-            for sign in (1, -1):
-                moved = part + sign * step
-                ends.append(
-                    value(
-                        **{name: tuple(moved if i == at else y for i, y in enumerate(parts))}
-                        if name == "erase"
-                        else {name: moved}
-                    )
-                )
-            np.testing.assert_allclose((ends[0] - ends[1]) / 2, np.sum(slope * step), rtol=1e-5, atol=1e-10)
-
-
-def test_float32_gradients_at_strong_gates():
-    """The cotangent of a gate is a sum of what it decays: at g = -20 it is 1e-9 of others', and right."""
-    (q, k, v), options = draw("delta", "scalar", n=200, heads=(1, 1))
-    options["g"][..., ::5] = -20.0
-    options["g"][..., 66] = -20.0
-    _, pullback = ka.vjp(ka.gated_linear_attention, q, k, v, **options)
-    wanted = pullback((np.ones((1, 1, 200, E)), None))
-    narrow = {name: x.astype("f4") for name, x in options.items()}
-    _, pullback = ka.vjp(ka.gated_linear_attention, *(x.astype("f4") for x in (q, k, v)), **narrow)
-    got = pullback((np.ones((1, 1, 200, E), "f4"), None))
-    for name in "q", "k", "v", "g", "beta":
-        close(getattr(got, name), getattr(wanted, name), 2e-6)
-
-
 @pytest.mark.parametrize("xp", [xp for xp in KINDS if xp is not np], ids=str)
 def test_other_libraries(xp):
     arrays, options = draw("delta", "scalar", dtype="float32")
@@ -268,95 +152,6 @@ def test_other_libraries(xp):
     assert type(out) is type(own["g"])
     close(to_numpy(out), wanted, 1e-6)
     close(to_numpy(after.s), s, 1e-6)
-
-
-def test_pytorch():
-    """Autograd, double differences, vmap, whole graphs at several lengths, and autocast."""
-    torch = pytest.importorskip("torch")
-    (q, k, v), options = draw("delta", "scalar", n=20, heads=(2, 1))
-    tensors = [torch.tensor(x, requires_grad=True) for x in (q, k, v, options["g"].clip(-9), options["beta"])]
-
-    def call(q, k, v, g, beta):
-        return ka.gated_linear_attention(q, k, v, g=g, beta=beta)
-
-    out, after = call(*tensors)
-    assert torch.autograd.gradcheck(lambda *x: (call(*x)[0], call(*x)[1].s), tensors)
-    batch, _ = torch.vmap(call)(*(x.detach() for x in tensors))
-    torch.testing.assert_close(batch, out.detach())
-    whole = torch.compile(call, fullgraph=True, backend="aot_eager")
-    for n in (20, 7, 13):
-        part = [x.detach()[:, :, :n].requires_grad_() for x in tensors]
-        got, state = whole(*part)
-        assert isinstance(state, GatedState)
-        torch.testing.assert_close(got, out[:, :, :n])
-        torch.testing.assert_close(
-            torch.autograd.grad(got.sum(), part), torch.autograd.grad(call(*part)[0].sum(), part)
-        )
-    with pytest.raises(Exception, match="axis d must be of one size"):
-        whole(tensors[0].detach()[..., :3], *tensors[1:])
-    x = tensors[0].detach()
-    general = torch.compile(
-        lambda x: ka.gated_linear_attention(x, x, x, erase=(x, -0.1 * x))[0], fullgraph=True, backend="aot_eager"
-    )
-    torch.testing.assert_close(general(x), ka.gated_linear_attention(x, x, x, erase=(x, -0.1 * x))[0])
-    wrong = [
-        ({"erase": (x, x.float())}, "erase.* must have the dtype"),
-        ({"erase": (x, x), "beta": x[..., 0]}, "erase must be"),
-        ({"erase": (x, None)}, "erase must be"),
-        ({"g": x[..., 0].float()}, "g must have the dtype"),
-        ({"state": (x,)}, "state must be a GatedState"),
-        ({"scale": True}, "scale must be"),
-        ({"l2_normalise": 1}, "l2_normalise must be"),
-        ({"g": x[..., :3, 0]}, "g must be"),
-    ]
-    for options, says in wrong:
-        graph = torch.compile(lambda x, options=options: ka.gated_linear_attention(x, x, x, **options), fullgraph=True)
-        with pytest.raises(Exception, match=says):
-            graph(x)
-    after, token = GatedState(after.s.detach()), [x.detach()[:, :, 3] for x in tensors]
-    given = dict(zip(("g", "beta"), token[3:], strict=True))
-    plain, last = ka.gated_linear_attention_step(after, *token[:3], **given)
-    room = torch.empty_like(plain)
-    step = torch.compile(
-        lambda s, *x: ka.gated_linear_attention_step(s, *x, **given, reuse_state=True, out=room),
-        fullgraph=True,
-        backend="aot_eager",
-    )
-    watched = [x.clone().requires_grad_() for x in token[:3]]
-    torch.testing.assert_close(ka.gated_linear_attention_step(after, *watched, **given, backend="cpu")[0], plain)
-    kept = GatedState(after.s.clone())
-    for run in (step, lambda s, *x: ka.gated_linear_attention_step(s, *x, **given, reuse_state=True, out=room)):
-        held = GatedState(kept.s.clone())
-        found, renewed = run(held, *token[:3])
-        torch.testing.assert_close(found, plain)
-        assert found.data_ptr() == room.data_ptr()
-        assert renewed.s.data_ptr() == held.s.data_ptr()
-        torch.testing.assert_close(held.s, last.s)
-    with torch.autocast("cpu", torch.bfloat16):
-        narrow = call(*(x.detach().float() for x in tensors))[0]
-    assert narrow.dtype == torch.bfloat16
-    torch.testing.assert_close(narrow.double(), out.detach(), atol=0.03, rtol=0.03)
-
-
-@pytest.mark.skipif(JAX is None, reason="JAX is not installed")
-def test_jax():
-    import jax
-
-    (q, k, v), options = draw("delta", "channel", n=20, heads=(2, 1), dtype="float32")
-    arrays = [jax.numpy.asarray(x) for x in (q, k, v, options["gk"], options["beta"])]
-
-    def call(q, k, v, gk, beta):
-        return ka.gated_linear_attention(q, k, v, gk=gk, beta=beta)
-
-    out, after = jax.jit(call)(*arrays)
-    wanted, s = recur(q, k, v, **options)
-    close(np.asarray(out), wanted, 1e-6)
-    close(np.asarray(after.s), s, 1e-6)
-    slopes = jax.jit(jax.grad(lambda *x: jax.numpy.sum(call(*x)[0] ** 2), argnums=tuple(range(5))))(*arrays)
-    (got, _), pullback = ka.vjp(ka.gated_linear_attention, q, k, v, **options)
-    found = pullback((2 * got, None))
-    for slope, name in zip(slopes, ("q", "k", "v", "gk", "beta"), strict=True):
-        close(np.asarray(slope), getattr(found, name), 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -392,13 +187,8 @@ def test_a_state_comes_before_a_stretch():
     state = GatedState(np.zeros((2, 2)))
     with pytest.raises(StateMismatchError, match="after a gated state comes a GatedStretch"):
         ka.merge_states(state, state)
-
-
-@pytest.mark.parametrize("name", ["a_log", "dt_bias"])
-def test_parameters_that_do_not_fit_the_heads_are_refused(name):
-    arguments = {"a_log": np.zeros(4), "dt_bias": np.zeros(4)}
-    with pytest.raises(ShapeError, match=rf"{name} \(heads,\); got \(2, 4, 9\) and \(3,\)"):
-        ka.gates.delta(np.zeros((2, 4, 9)), **arguments | {name: np.zeros(3)})
+    with pytest.raises(StateMismatchError, match="through of b must be"):
+        ka.merge_states(GatedState(np.zeros((2, 1))), GatedStretch(np.zeros((2, 1)), np.zeros((3, 1))))
 
 
 def test_a_step_takes_a_list_as_the_pair_that_erases():
@@ -406,38 +196,6 @@ def test_a_step_takes_a_list_as_the_pair_that_erases():
     pair, _ = ka.gated_linear_attention_step(None, q, k, v, erase=(a, b))
     same, _ = ka.gated_linear_attention_step(None, q, k, v, erase=[a, b])
     np.testing.assert_array_equal(pair, same)
-
-
-def test_members():
-    """Each member beside its paper's recurrence."""
-    rng = np.random.default_rng(2)
-    q, k, v = rng.standard_normal((3, 4, 9, D))
-    gamma = 1 - 2.0 ** (-5 - np.arange(4))
-    far = np.tril(gamma[:, None, None] ** np.maximum(np.subtract.outer(np.arange(9), np.arange(9)), 0))
-    out, _ = ka.gated_linear_attention(q, k, v, **ka.gates.retention(4, like=q), scale=1.0)
-    close(out, (far * (q @ k.mT)) @ v, 1e-12)
-    slopes = 2.0 ** (-2 * (np.arange(4) + 1.0))
-    np.testing.assert_allclose(ka.gates.lightning(4, 0, 12, like=q)["g"][:, 0], -slopes * (1 + 1e-5), rtol=1e-12)
-    x, dt, a = rng.standard_normal((4, 9, E)), rng.uniform(0.1, 1, (4, 9)), -rng.uniform(0.5, 2, 4)
-    b, c = rng.standard_normal((2, 1, 9, D))
-    out, _ = ka.gated_linear_attention(**ka.gates.mamba2(x, dt, a, b, c))
-    s, wanted = np.zeros((4, D, E)), []
-    for t in range(9):
-        s = np.exp(dt[:, t] * a)[:, None, None] * s + b[:, t, :, None] * (dt[:, t, None] * x[:, t])[:, None, :]
-        wanted.append(np.einsum("ad,hde->he", c[:, t], s))
-    close(out, np.stack(wanted, 1))
-    f = rng.uniform(0, 1, (4, 9, D))
-    member = ka.gates.hgrn2(f)
-    out, _ = ka.gated_linear_attention(q=q, v=v, **member)
-    close(out, recur(q, 1 - f, v, gk=np.log(f), scale=1.0)[0])
-    w, a, b = -rng.uniform(0, 1, (4, 9, D)), *(0.3 * rng.standard_normal((2, 4, 9, D)))
-    out, _ = ka.gated_linear_attention(**ka.gates.rwkv7(q, w, k, v, a, b))
-    close(out, recur(q, k, v, gk=w, erase=(a, b), scale=1.0)[0])
-    logits = rng.standard_normal((4, 9, D))
-    np.testing.assert_allclose(ka.gates.gla(logits)["gk"], np.log(1 / (1 + np.exp(-logits))) / 16)
-    np.testing.assert_allclose(
-        ka.gates.delta(logits[..., 0], np.zeros(4), np.ones(4))["g"], -np.log1p(np.exp(logits[..., 0] + 1))
-    )
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
@@ -489,28 +247,3 @@ def test_extreme_rows_and_gates(backend):
     wide = np.ones((2, 3, 2))
     out, _ = ka.gated_linear_attention(*3 * [wide[0]], erase=(wide[0], -0.1 * wide), backend=backend)
     close(out, recur(*3 * [wide[0]], erase=(wide[0], -0.1 * wide))[0])
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: ka.gates.gla(np.zeros((2, 2)), temperature=0), "temperature must be"),
-        (
-            lambda: ka.gates.delta(np.zeros((2, 9)), np.zeros(3), np.zeros(2)),
-            r"a_log \(heads,\)",
-        ),
-        (lambda: ka.gates.hgrn2(np.full((2, 2), 2.0)), "f must hold forget gates in"),
-        (
-            lambda: ka.gates.mamba2(*[np.ones((2, 3, 1)), np.ones((2, 3)), np.ones(2)], *2 * [np.ones((1, 3, 1))]),
-            "a must",
-        ),
-        (lambda: ka.gates.lightning(2, 3, 3, like=np.zeros(1)), "layer must be below num_layers = 3"),
-        (
-            lambda: ka.merge_states(GatedState(np.zeros((2, 1))), GatedStretch(np.zeros((2, 1)), np.zeros((3, 1)))),
-            "through of b must be",
-        ),
-    ],
-)
-def test_refusals_of_members_and_merges(call, says):
-    with pytest.raises((ParameterError, ShapeError, StateMismatchError), match=says):
-        call()

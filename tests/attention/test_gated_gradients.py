@@ -1,0 +1,155 @@
+"""Gradients of gated linear attention: against differences of the recurrence, and by PyTorch and JAX."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from gated import GATES, RULES, D, E, close, draw, recur
+from kernattn.attention import GatedState
+from xp import JAX
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize(("rule", "gate"), [*product(RULES, GATES)])
+def test_gradients(rule, gate, backend):
+    """Against differences in a random direction of each argument; beta = 0 and g = -inf are among them."""
+    (q, k, v), options = draw(rule, gate, l2=rule == "delta")
+    rng = np.random.default_rng(8)
+    state = rng.standard_normal((2, 1, D, E))
+    (out, after), pullback = ka.vjp(
+        ka.gated_linear_attention, q, k, v, **options, state=GatedState(state), backend=backend
+    )
+    g, gs = rng.standard_normal(out.shape), rng.standard_normal(after.s.shape)
+    found = pullback((g, GatedState(gs)))
+    given = {"q": q, "k": k, "v": v, "state": state, **options}
+    given.pop("l2_normalise", None)
+
+    def value(**changed):
+        own = {**given, **options, **changed}
+        q, k, v = (own.pop(name) for name in "qkv")
+        o, s = recur(q, k, v, **{**own, "state": GatedState(own["state"])})
+        return np.sum(o * g) + np.sum(s * gs)
+
+    for name, x in given.items():
+        parts, slopes = (x, getattr(found, name)) if name == "erase" else ((x,), (getattr(found, name),))
+        slopes = (slopes[0].s,) if name == "state" else slopes
+        for at, (part, slope) in enumerate(zip(parts, slopes, strict=True)):
+            assert slope.shape == part.shape
+            assert np.isfinite(slope).all()
+            step = np.where(np.isfinite(part), 1e-6 * rng.standard_normal(part.shape), 0.0)
+            ends = []
+            for sign in (1, -1):
+                moved = part + sign * step
+                ends.append(
+                    value(
+                        **{name: tuple(moved if i == at else y for i, y in enumerate(parts))}
+                        if name == "erase"
+                        else {name: moved}
+                    )
+                )
+            np.testing.assert_allclose((ends[0] - ends[1]) / 2, np.sum(slope * step), rtol=1e-5, atol=1e-10)
+
+
+def test_float32_gradients_at_strong_gates():
+    """The cotangent of a gate is a sum of what it decays: at g = -20 it is 1e-9 of others', and right."""
+    (q, k, v), options = draw("delta", "scalar", n=200, heads=(1, 1))
+    options["g"][..., ::5] = -20.0
+    options["g"][..., 66] = -20.0
+    _, pullback = ka.vjp(ka.gated_linear_attention, q, k, v, **options)
+    wanted = pullback((np.ones((1, 1, 200, E)), None))
+    narrow = {name: x.astype("f4") for name, x in options.items()}
+    _, pullback = ka.vjp(ka.gated_linear_attention, *(x.astype("f4") for x in (q, k, v)), **narrow)
+    got = pullback((np.ones((1, 1, 200, E), "f4"), None))
+    for name in "q", "k", "v", "g", "beta":
+        close(getattr(got, name), getattr(wanted, name), 2e-6)
+
+
+def test_pytorch():
+    """Autograd, double differences, vmap, whole graphs at several lengths, and autocast."""
+    torch = pytest.importorskip("torch")
+    (q, k, v), options = draw("delta", "scalar", n=20, heads=(2, 1))
+    tensors = [torch.tensor(x, requires_grad=True) for x in (q, k, v, options["g"].clip(-9), options["beta"])]
+
+    def call(q, k, v, g, beta):
+        return ka.gated_linear_attention(q, k, v, g=g, beta=beta)
+
+    out, after = call(*tensors)
+    assert torch.autograd.gradcheck(lambda *x: (call(*x)[0], call(*x)[1].s), tensors)
+    batch, _ = torch.vmap(call)(*(x.detach() for x in tensors))
+    torch.testing.assert_close(batch, out.detach())
+    whole = torch.compile(call, fullgraph=True, backend="aot_eager")
+    for n in (20, 7, 13):
+        part = [x.detach()[:, :, :n].requires_grad_() for x in tensors]
+        got, state = whole(*part)
+        assert isinstance(state, GatedState)
+        torch.testing.assert_close(got, out[:, :, :n])
+        torch.testing.assert_close(
+            torch.autograd.grad(got.sum(), part), torch.autograd.grad(call(*part)[0].sum(), part)
+        )
+    with pytest.raises(Exception, match="axis d must be of one size"):
+        whole(tensors[0].detach()[..., :3], *tensors[1:])
+    x = tensors[0].detach()
+    general = torch.compile(
+        lambda x: ka.gated_linear_attention(x, x, x, erase=(x, -0.1 * x))[0], fullgraph=True, backend="aot_eager"
+    )
+    torch.testing.assert_close(general(x), ka.gated_linear_attention(x, x, x, erase=(x, -0.1 * x))[0])
+    wrong = [
+        ({"erase": (x, x.float())}, "erase.* must have the dtype"),
+        ({"erase": (x, x), "beta": x[..., 0]}, "erase must be"),
+        ({"erase": (x, None)}, "erase must be"),
+        ({"g": x[..., 0].float()}, "g must have the dtype"),
+        ({"state": (x,)}, "state must be a GatedState"),
+        ({"scale": True}, "scale must be"),
+        ({"l2_normalise": 1}, "l2_normalise must be"),
+        ({"g": x[..., :3, 0]}, "g must be"),
+    ]
+    for options, says in wrong:
+        graph = torch.compile(lambda x, options=options: ka.gated_linear_attention(x, x, x, **options), fullgraph=True)
+        with pytest.raises(Exception, match=says):
+            graph(x)
+    after, token = GatedState(after.s.detach()), [x.detach()[:, :, 3] for x in tensors]
+    given = dict(zip(("g", "beta"), token[3:], strict=True))
+    plain, last = ka.gated_linear_attention_step(after, *token[:3], **given)
+    room = torch.empty_like(plain)
+    step = torch.compile(
+        lambda s, *x: ka.gated_linear_attention_step(s, *x, **given, reuse_state=True, out=room),
+        fullgraph=True,
+        backend="aot_eager",
+    )
+    watched = [x.clone().requires_grad_() for x in token[:3]]
+    torch.testing.assert_close(ka.gated_linear_attention_step(after, *watched, **given, backend="cpu")[0], plain)
+    kept = GatedState(after.s.clone())
+    for run in (step, lambda s, *x: ka.gated_linear_attention_step(s, *x, **given, reuse_state=True, out=room)):
+        held = GatedState(kept.s.clone())
+        found, renewed = run(held, *token[:3])
+        torch.testing.assert_close(found, plain)
+        assert found.data_ptr() == room.data_ptr()
+        assert renewed.s.data_ptr() == held.s.data_ptr()
+        torch.testing.assert_close(held.s, last.s)
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = call(*(x.detach().float() for x in tensors))[0]
+    assert narrow.dtype == torch.bfloat16
+    torch.testing.assert_close(narrow.double(), out.detach(), atol=0.03, rtol=0.03)
+
+
+@pytest.mark.skipif(JAX is None, reason="JAX is not installed")
+def test_jax():
+    import jax
+
+    (q, k, v), options = draw("delta", "channel", n=20, heads=(2, 1), dtype="float32")
+    arrays = [jax.numpy.asarray(x) for x in (q, k, v, options["gk"], options["beta"])]
+
+    def call(q, k, v, gk, beta):
+        return ka.gated_linear_attention(q, k, v, gk=gk, beta=beta)
+
+    out, after = jax.jit(call)(*arrays)
+    wanted, s = recur(q, k, v, **options)
+    close(np.asarray(out), wanted, 1e-6)
+    close(np.asarray(after.s), s, 1e-6)
+    slopes = jax.jit(jax.grad(lambda *x: jax.numpy.sum(call(*x)[0] ** 2), argnums=tuple(range(5))))(*arrays)
+    (got, _), pullback = ka.vjp(ka.gated_linear_attention, q, k, v, **options)
+    found = pullback((2 * got, None))
+    for slope, name in zip(slopes, ("q", "k", "v", "gk", "beta"), strict=True):
+        close(np.asarray(slope), getattr(found, name), 1e-5)
