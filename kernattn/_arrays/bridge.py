@@ -58,6 +58,10 @@ class Library(ABC):
         return function
 
     @abstractmethod
+    def steady(self, array: Array) -> Array:
+        """Return an array as a constant, into which no gradient flows."""
+
+    @abstractmethod
     def unwatched(self) -> None:
         """Raise Kept while the library watches all that is done to any of its arrays."""
 
@@ -150,6 +154,10 @@ class Torch(Library):
     def uncast(self, function: Callable[..., Any], like: Array) -> Callable[..., Any]:
         """Return what calls a function without autocast."""
         return self.torch.autocast(like.device.type, enabled=False)(function) if self.autocasts() else function
+
+    def steady(self, array: Array) -> Array:
+        """Return a tensor without its history."""
+        return array.detach()
 
     def traced(self) -> bool:
         """Is what is done to tensors put down in a graph?"""
@@ -266,6 +274,10 @@ class Jax(Library):
         self.form = lru_cache(jax.core.ShapedArray)
         edge(self.edge)  # which tells JAX that a state is a tree
 
+    def steady(self, array: Array) -> Array:
+        """Return an array whose gradient stops."""
+        return self.jax.lax.stop_gradient(array)
+
     def unwatched(self) -> None:
         """Nothing: what JAX watches is a tracer."""
 
@@ -316,6 +328,12 @@ def autocast(*arrays: Array) -> tuple[Array, ...]:
         return arrays
     library = library_of(arrays[0])
     return arrays if library is None else library.autocast(arrays)
+
+
+def steady(array: Array) -> Array:
+    """Return an array as a constant, into which no gradient flows."""
+    library = library_of(array)
+    return array if library is None else library.steady(array)
 
 
 def cast_once(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -153,8 +153,15 @@ def _causal(
     state: LinearState | None,
     key_mask: Array | None,
     segment_ids: Array | None,
+    g: Array | None,
+    gk: Array | None,
     backend: str | None,
 ) -> tuple[tuple[Array, LinearState], Pullback]:
+    if g is not None or gk is not None:
+        raise ParameterError(
+            "g and gk must be None in vjp of causal_linear_attention: PyTorch and JAX differentiate calls with decays, "
+            "and vjp those of gated_linear_attention"
+        )
     check_differentiable(phi)
     check_causal(q, k, v, phi, state, key_mask, segment_ids)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)

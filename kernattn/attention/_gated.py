@@ -247,7 +247,7 @@ def _check_token(
         given = (before, g, gk, beta, *pair, key_mask)
         form = form_of(tuple(x is None for x in given), q, k, v, *(x for x in given if x is not None))
     if form in _passed:
-        _check_gates(g, gk)
+        _check_logs(g, gk)
         return
     for name, array in {"q": q, "k": k, "v": v}.items():
         namespace(**{name: array})
@@ -303,12 +303,9 @@ def gated_arguments(
     read, write = erase or (None, None)
     gates = {"g": g, "gk": gk, "beta": beta, "erase[0]": read, "erase[1]": write}
     leads = {"k": tuple(k.shape[:-2]), "v": tuple(v.shape[:-2])}
-    for name, x in gates.items():
-        if x is not None:
-            leads[name] = _check_gate(name, x, q)
+    leads |= check_gates(gates, q, q.shape[-1])
     lead = broadcast(**leads)
     broadcast(q=tuple(q.shape[:-2]), state=lead)
-    _check_gates(g, gk)
     xp, n = namespace(q=q), q.shape[-2]
     g, beta = (None if x is None else xp.broadcast_to(x, (*x.shape[:-1], n)) for x in (g, beta))
     factor = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
@@ -317,26 +314,32 @@ def gated_arguments(
     return q, k, v, g, gk, beta, read, write, factor, l2_normalise, before, key_mask, segment_ids
 
 
-def _check_gates(g: Array | None, gk: Array | None) -> None:
+def check_gates(gates: dict[str, Array | None], q: Array, columns: int) -> dict[str, tuple[int, ...]]:
+    """Return the leading axes of what stands beside keys of so many channels, which must fit."""
+    leads = {name: _check_gate(name, x, q, columns) for name, x in gates.items() if x is not None}
+    _check_logs(gates["g"], gates["gk"])
+    return leads
+
+
+def _check_logs(g: Array | None, gk: Array | None) -> None:
     """Raise where a log of a decay is above 0; a traced one, and one on a GPU, is not looked at."""
     for name, logs in (("g", g), ("gk", gk)):
         if type(logs) is np.ndarray:
             if np.greater(logs, 0).any():
-                _check_logs(name, logs)
+                _refuse_above_0(name, logs)
         elif logs is not None and "cpu" in str(device(logs)).lower():
-            _check_logs(name, logs)
+            _refuse_above_0(name, logs)
 
 
 @without_flags
-def _check_logs(name: str, logs: Array) -> None:
-    """Raise where a log of a decay is above 0."""
+def _refuse_above_0(name: str, logs: Array) -> None:
     if anywhere(above := logs > 0):
         xp = namespace(logs=logs)
         most = float(xp.max(xp.where(above, logs, xp.zeros_like(logs))))
         raise ParameterError(f"{name} must be natural logarithms of decays, at most 0; got {most:g}")
 
 
-def _check_gate(name: str, x: Array, q: Array) -> tuple[int, ...]:
+def _check_gate(name: str, x: Array, q: Array, d: int) -> tuple[int, ...]:
     """Return the leading axes of what stands beside keys, which must fit q."""
     namespace(**{name: x}, q=q)
     allowed = {dtype_name(q)} | ({"float32"} if dtype_name(q) in ("float16", "bfloat16") else set())
@@ -346,7 +349,7 @@ def _check_gate(name: str, x: Array, q: Array) -> tuple[int, ...]:
         raise MixedLibraryError(f"{name} must be on the device of q, {placement(q)}; got {placement(x)}")
     if 0 in x.shape:
         raise EmptyInputError(f"{name} must not be empty; got shape {tuple(x.shape)}")
-    (n, d), axes = q.shape[-2:], 1 if name in ("g", "beta") else 2
+    n, axes = q.shape[-2], 1 if name in ("g", "beta") else 2
     own = tuple(x.shape[x.ndim - axes :]) if x.ndim >= axes else None
     if own is None or own[0] not in (1, n) or own[1:] not in ((), (d,)) or (axes == 2 and own[0] != n):
         wanted = f"(..., {n}) or (..., 1)" if axes == 1 else f"(..., {n}, {d})"

@@ -9,6 +9,7 @@ from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._sums.peaked import LinearState, LogNormaliser, log_normaliser
 from kernattn.attention._check import check_arrays, feature_map
+from kernattn.attention._decayed import decayed_causal
 from kernattn.attention._lowering import implementation, lowered, state_of, sums_of
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
@@ -80,13 +81,17 @@ def causal_linear_attention(
     state: LinearState | None = None,
     key_mask: Array | None = None,
     segment_ids: Array | None = None,
+    g: Array | None = None,
+    gk: Array | None = None,
     backend: str | None = None,
 ) -> tuple[Array, LinearState]:
     r"""Return :math:`o_i = \phi(q_i)^T S_i / \phi(q_i)^T z_i` and the last state.
 
     :math:`S_i = \sum_{j \le i} \phi(k_j) v_j^T` and :math:`z_i = \sum_{j \le i} \phi(k_j)`, Katharopoulos et al.
     (2020), eqs. 9 to 12, in time linear in n. What stands after a token does not change its output: no maximum, and no
-    scale, is taken over later keys where it could.
+    scale, is taken over later keys where it could. With `g` or `gk` keys fade: :math:`S_i = e^{g_i} S_{i-1} + \phi(k_i)
+    v_i^T` and z alike, so that an output stays a weighted mean; a decay shifts the peak of the sums, and nothing
+    overflows or vanishes.
 
     Parameters
     ----------
@@ -105,6 +110,10 @@ def causal_linear_attention(
     segment_ids : (..., n) integer array, optional
         Packed sequences: a run of equal ids is one segment, and segments do not see each other. The incoming state
         is the history of the first segment; the one returned belongs to the last.
+    g : (..., n) or (..., 1) array, optional
+        Natural logarithms of decays, at most 0, -inf allowed. A masked token fades nothing.
+    gk : (..., n, M) array, optional
+        Logarithms of decays of each feature; they add to those of `g`.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation runs; None chooses the fastest for these arrays.
 
@@ -117,7 +126,7 @@ def causal_linear_attention(
 
     Raises
     ------
-    ShapeError, DTypeError, MixedLibraryError, StateMismatchError, BackendUnavailable
+    ShapeError, DTypeError, MixedLibraryError, ParameterError, StateMismatchError, BackendUnavailable
         Before any work, if an argument does not fit.
 
     Examples
@@ -128,7 +137,14 @@ def causal_linear_attention(
     >>> out, state = ka.causal_linear_attention(q, k, v, ka.features.elu1())
     >>> out.T
     array([[0. , 0.5, 1. , 1.5]])
+    >>> out, state = ka.causal_linear_attention(q, k, v, ka.features.elu1(), g=np.log([0.5]))
+    >>> out.T.round(3)  # weights 1/2, 1/4, ... of what came before
+    array([[0.   , 0.667, 1.429, 2.267]])
     """
+    if g is not None or gk is not None:
+        q, k, v = autocast(q, k, v)
+        check_causal(q, k, v, phi, state, key_mask, segment_ids)
+        return decayed_causal(q, k, v, phi, g, gk, state, key_mask, segment_ids, backend)
     out, _, after = _causal(q, k, v, phi, state, key_mask, segment_ids, backend, False)
     return out, after
 

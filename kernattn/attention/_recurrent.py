@@ -9,6 +9,7 @@ from kernattn._runtime.checks import boolean
 from kernattn._sums.peaked import LinearState
 from kernattn.attention._check import check_out, check_token, feature_map
 from kernattn.attention._check_states import linear_state
+from kernattn.attention._decayed import decayed_state
 from kernattn.attention._lowering import implementation, lowered_token, state_of, sums_of
 from kernattn.attention._shapes import leading
 from kernattn.features import FeatureMap
@@ -24,6 +25,8 @@ def linear_attention_step(
     phi: FeatureMap,
     *,
     key_mask: Array | None = None,
+    g: Array | None = None,
+    gk: Array | None = None,
     backend: str | None = None,
     reuse_state: bool = False,
     out: Array | None = None,
@@ -47,6 +50,10 @@ def linear_attention_step(
         The map that made the state.
     key_mask : (...) bool array, optional
         True where there is a key.
+    g : (...) array, optional
+        Logarithm of the decay of what came before, as in `causal_linear_attention`.
+    gk : (..., M) array, optional
+        Logarithms of decays of each feature.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation runs; None chooses the fastest for these arrays.
     reuse_state : bool
@@ -84,6 +91,8 @@ def linear_attention_step(
     reuse_state = boolean("reuse_state", reuse_state)
     q, k, v = autocast(q, k, v)
     check_token(linear_state(state), q, k, v, feature_map(phi), key_mask)
+    if g is not None or gk is not None:
+        state = decayed_state(state, q, g, gk, key_mask)
     if out is not None:
         others = {"q": q, "k": k, "v": v, "key_mask": key_mask, "s": state.s, "z": state.z, "peak": state.peak}
         check_out(out, v, leading(1, q=q, k=k, v=v), others)

@@ -170,6 +170,8 @@ def causal_linear_attention(
     state: LinearState | None = None,
     key_mask: Tensor | None = None,
     segment_ids: Tensor | None = None,
+    g: Tensor | None = None,
+    gk: Tensor | None = None,
     backend: str | None = None,
 ) -> Any:
     q, k, v = autocast(q, k, v)
@@ -178,9 +180,9 @@ def causal_linear_attention(
     if state is not None:
         _one_draw(state.fingerprint, _drawn(phi).fingerprint)
         given |= _leaves(state)
-    made = _run("causal", False, phi, backend, given)
+    made = None if g is not None or gk is not None else _run("causal", False, phi, backend, given)
     if made is None:
-        options: dict[str, Any] = rows | {"backend": backend}
+        options: dict[str, Any] = rows | {"g": g, "gk": gk, "backend": backend}
         if state is not None:
             options["state"] = state.s, state.z, state.peak
         out, sums = _composed("causal_linear_attention", phi, q, k, v, **options)
@@ -215,6 +217,8 @@ def linear_attention_step(
     phi: FeatureMap,
     *,
     key_mask: Tensor | None = None,
+    g: Tensor | None = None,
+    gk: Tensor | None = None,
     backend: str | None = None,
     reuse_state: bool = False,
     out: Tensor | None = None,
@@ -222,13 +226,14 @@ def linear_attention_step(
     _one_draw(state.fingerprint, _drawn(phi).fingerprint)
     q, k, v = autocast(q, k, v)
     given = {"q": q, "k": k, "v": v, "key_mask": key_mask, **_leaves(state)}
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3])):
+    fades = g is not None or gk is not None
+    if not fades and torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3])):
         mask = None if key_mask is None else key_mask[..., None]
         q, k, v = q[..., None, :], k[..., None, :], v[..., None, :]
         token, after = causal_linear_attention(q, k, v, phi, state=state, key_mask=mask, backend=backend)
         token = token[..., 0, :]
-    elif (made := _run("step", reuse_state, phi, backend, given)) is None:
-        options: dict[str, Any] = {"key_mask": key_mask, "backend": backend}
+    elif fades or (made := _run("step", reuse_state, phi, backend, given)) is None:
+        options: dict[str, Any] = {"key_mask": key_mask, "g": g, "gk": gk, "backend": backend}
         token, sums = _composed("linear_attention_step", phi, (state.s, state.z, state.peak), q, k, v, **options)
         after = _state(phi, sums)
     elif reuse_state:

@@ -1,0 +1,133 @@
+r"""Causal linear attention whose keys fade: a decay is a shift of the peak that sums are kept in units of.
+
+With c_j the log scale of a key's features, sums are kept in units of :math:`e^{L_i}`, :math:`L_i = \max(L_{i-1} + g_i,
+c_i)`. Then :math:`\phi(k_i) e^{-L_i}` and the decay :math:`e^{g_i + L_{i-1} - L_i}` are at most 1, and what is left is
+gated attention with the values beside a column of ones, of which the outputs are the quotient. They do not depend on L,
+so no gradient flows into it.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+from kernattn._arrays.bridge import steady
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked, widest
+from kernattn._sums.peaked import LinearState, PeakedSum, finite, quotient
+from kernattn.attention._gated import check_gates
+from kernattn.attention._lowering import computed
+from kernattn.features import FeatureMap
+from kernattn.ops.gated import OP as GATED
+from kernattn.ops.gated.reference import starts
+
+
+def decayed_causal(
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    g: Array | None,
+    gk: Array | None,
+    state: LinearState | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+    backend: str | None,
+) -> tuple[Array, LinearState]:
+    """Return outputs and the last state of arguments that have passed but for the decays."""
+    m = phi.num_features_of(k.shape[-1])
+    check_gates({"g": g, "gk": gk}, q, m)
+    xp, dtype = namespace(v=v), accumulation_dtype(namespace(v=v), v)
+    queries, keys = computed(phi, q, unmasked(k, key_mask))
+    one = keys.log_scale.shape[-1]  # log scales of a row in a state
+    values, log_scale = keys
+    if key_mask is not None:
+        values, v = unmasked(values, key_mask), unmasked(v, key_mask)
+        log_scale = xp.where(key_mask[..., None], log_scale, -xp.inf)
+    decay = xp.zeros_like(log_scale[..., :1])
+    for logs in (None if g is None else g[..., None], gk):
+        if logs is not None:
+            decay = decay + unmasked(xp.astype(logs, dtype, copy=False), key_mask)
+    if segment_ids is not None:
+        decay = xp.where(starts(xp, segment_ids)[..., None], -xp.inf, decay)
+    columns = m if decay.shape[-1] > 1 else log_scale.shape[-1]
+    before = None if state is None else xp.broadcast_to(state.peak, (*state.peak.shape[:-1], columns))
+    unit, left = _units(xp, decay, log_scale, before)
+    shown = xp.isfinite(unit)
+    lift = xp.where(shown, unit, xp.zeros_like(unit))
+    rows = queries.log_scale + xp.where(shown, unit, -xp.inf)
+    top = steady(finite(xp, xp.max(rows, axis=-1, keepdims=True)))
+    phi_q = queries.values * xp.exp(xp.astype(rows - top, dtype))
+    phi_k = values * xp.exp(xp.astype(xp.where(shown, log_scale - lift, -xp.inf), dtype))
+    phi_q, phi_k = (xp.broadcast_to(x, (*x.shape[:-1], m)) for x in (phi_q, phi_k))
+    wide = xp.astype(v, dtype, copy=False)
+    wide = xp.concat([wide, xp.ones_like(wide[..., :1])], axis=-1)
+    sums = None if state is None else xp.concat([state.s, state.z[..., None]], axis=-1)
+    scalar, channels = (left[..., 0], None) if columns == 1 else (None, left)
+    run = GATED.implementation(wide, backend)
+    out, after = run(phi_q, phi_k, wide, scalar, channels, None, None, None, 1.0, False, sums, None, segment_ids)
+    total = PeakedSum(out[..., :-1], out[..., -1], out[..., -1])
+    last = xp.broadcast_to(xp.astype(unit[..., -1, :], dtype), (*after.shape[:-2], columns))
+    ended = _in_units(xp, PeakedSum(after[..., :-1], after[..., -1], last), one)
+    return quotient(xp, total, v.dtype), LinearState(*ended, phi.fingerprint)
+
+
+def decayed_state(
+    state: LinearState, q: Array, g: Array | None, gk: Array | None, key_mask: Array | None
+) -> LinearState:
+    """Return the state of a token q whose keys have faded, by e^g (...) and by e^gk (..., M) for each feature."""
+    xp, rows = namespace(s=state.s), {"g": None if g is None else g[..., None], "gk": gk}
+    check_gates({"g": rows["g"], "gk": None if gk is None else gk[..., None, :]}, q[..., None, :], state.z.shape[-1])
+    decay = xp.zeros_like(state.z[..., :1])
+    for logs in rows.values():
+        if logs is not None:
+            decay = decay + unmasked(xp.astype(logs, state.s.dtype, copy=False), key_mask)
+    lead = np.broadcast_shapes(tuple(decay.shape[:-1]), tuple(state.z.shape[:-1]))
+    sums = PeakedSum(
+        xp.broadcast_to(state.s, (*lead, *state.s.shape[-2:])),
+        xp.broadcast_to(state.z, (*lead, *state.z.shape[-1:])),
+        xp.broadcast_to(state.peak + decay, (*lead, max(state.peak.shape[-1], decay.shape[-1]))),
+    )
+    return LinearState(*_in_units(xp, sums, state.peak.shape[-1]), state.fingerprint)
+
+
+def _units(xp: ModuleType, decay: Array, scale: Array, before: Array | None) -> tuple[Array, Array]:
+    """Return L (..., n, c) and g_i + L_{i-1} - L_i, the log decay between units, whose gradient is that of g.
+
+    The largest is taken over sums of logs, and of no differences; in float64, so that large logs cost no digits.
+    """
+    wide = widest(xp, scale)
+    logs, top = (xp.astype(steady(x), wide) for x in xp.broadcast_arrays(decay, scale))
+    lead = np.broadcast_shapes(tuple(top.shape[:-2]), () if before is None else tuple(before.shape[:-1]))
+    begun = xp.zeros_like(top[..., :1, :]) - xp.inf if before is None else xp.astype(steady(before), wide)[..., None, :]
+    logs, top = (xp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (logs, top))
+    begun = xp.broadcast_to(begun, (*lead, 1, top.shape[-1]))
+    top = xp.concat([begun, top], axis=-2)
+    total = xp.concat([xp.zeros_like(begun), logs], axis=-2)
+    if isinstance(top, np.ndarray):
+        top = top.copy()
+        for i in range(1, top.shape[-2]):
+            np.maximum(top[..., i, :], top[..., i - 1, :] + total[..., i, :], out=top[..., i, :])
+    else:
+        shift = 1
+        while shift < top.shape[-2]:
+            earlier = xp.concat([xp.zeros_like(top[..., :shift, :]) - xp.inf, top[..., :-shift, :]], axis=-2)
+            top = xp.maximum(top, earlier + total)
+            total = total + xp.concat([xp.zeros_like(total[..., :shift, :]), total[..., :-shift, :]], axis=-2)
+            shift *= 2
+    last, unit = top[..., :-1, :], top[..., 1:, :]
+    shown = xp.isfinite(unit) & xp.isfinite(last) & xp.isfinite(logs)
+    none = xp.zeros_like(unit)
+    rise = xp.where(shown, xp.where(shown, last, none) - xp.where(shown, unit, none), none)
+    left = xp.where(shown, decay, -xp.inf) + rise
+    above = steady(xp.where(left > 0, left, none))  # of rounding
+    return unit, xp.astype(left - above, scale.dtype)
+
+
+def _in_units(xp: ModuleType, sums: PeakedSum, peaks: int) -> PeakedSum:
+    """Return sums with so many peaks, one or that of each feature; sums of nothing are 0."""
+    s, z, peak = sums
+    unit = xp.max(peak, axis=-1, keepdims=True) if peaks == 1 else peak
+    factor = xp.where(xp.isinf(peak), xp.zeros_like(peak), xp.exp(peak - finite(xp, unit)))
+    s = xp.where(factor[..., None] == 0, xp.zeros_like(s), factor[..., None] * s)
+    return PeakedSum(s, xp.where(factor == 0, xp.zeros_like(z), factor * z), unit)

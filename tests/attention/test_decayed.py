@@ -1,0 +1,178 @@
+"""Causal linear attention with decays: weighted means, against the weights written out in float64."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn.errors import ParameterError, ShapeError
+
+D, E, N, M = 4, 3, 37, 8
+MAPS = {
+    "elu1": ka.features.elu1(),
+    "favor": ka.random_features(ka.kernels.Softmax(), D, M, "positive", rng=0),
+    "trig": ka.random_features(ka.kernels.Softmax(), D, M, "trigonometric", rng=0),
+}
+GATES = ("g", "gk", "both")
+
+
+def weights_of(phi, q, k, g, gk, mask=None, ids=None):
+    """Return sum_a phi_a(q_i) e^(sum of logs after j) phi_a(k_j), (..., n, n), by sums over each stretch."""
+    x, y = phi.query(q.astype("f8")), phi.key(k.astype("f8"))
+    n = q.shape[-2]
+    logs = np.zeros(y.shape)
+    for part in (None if g is None else g[..., None], gk):
+        if part is not None:
+            logs = logs + np.where(True if mask is None else mask[..., None], part.astype("f8"), 0)
+    found = np.zeros((*np.broadcast_shapes(x.shape[:-2], logs.shape[:-2]), n, n))
+    for i, j in product(range(n), range(n)):
+        if j <= i and (mask is None or mask[j]) and (ids is None or ids[i] == ids[j]):
+            decay = np.exp(np.sum(logs[..., j + 1 : i + 1, :], axis=-2))
+            found[..., i, j] = np.sum(x[..., i, :] * decay * y[..., j, :], axis=-1)
+    return found
+
+
+def mean(weights, v):
+    z = np.sum(weights, axis=-1, keepdims=True)
+    return weights @ v.astype("f8") / np.where(z == 0, 1, z)
+
+
+def draw(gate, m, dtype="f8", seed=0, lead=(2,)):
+    rng = np.random.default_rng(seed)
+    q, k = (rng.standard_normal((*lead, N, D)).astype(dtype) for _ in range(2))
+    v = rng.standard_normal((*lead, N, E)).astype(dtype)
+    g = -np.exp(3 * rng.standard_normal((*lead, N)) - 2).astype(dtype) if gate != "gk" else None
+    gk = -np.exp(3 * rng.standard_normal((*lead, N, m)) - 2).astype(dtype) if gate != "g" else None
+    return q, k, v, {name: x for name, x in (("g", g), ("gk", gk)) if x is not None}
+
+
+def features(name):
+    return D if name == "elu1" else MAPS[name].num_features_of(D)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("gate", GATES)
+def test_outputs_are_means_under_decayed_weights(name, gate, backend):
+    phi = MAPS[name]
+    q, k, v, gates = draw(gate, features(name))
+    out, state = ka.causal_linear_attention(q, k, v, phi, **gates, backend=backend)
+    wanted = mean(weights_of(phi, q, k, gates.get("g"), gates.get("gk")), v)
+    tolerance = 1e-6 if name == "trig" else 1e-12  # normalisers of trigonometric features may nearly vanish
+    np.testing.assert_allclose(out, wanted, rtol=tolerance, atol=tolerance * abs(wanted).max())
+    narrow = [x.astype("f4") for x in (q, k, v)]
+    low, _ = ka.causal_linear_attention(*narrow, phi, **{a: x.astype("f4") for a, x in gates.items()}, backend=backend)
+    assert low.dtype == np.float32
+    if name != "trig":
+        np.testing.assert_allclose(low, wanted, rtol=0, atol=1e-5)
+    half = 20
+    first, middle = ka.causal_linear_attention(
+        *(x[:, :half] for x in (q, k, v)), phi, **{a: x[:, :half] for a, x in gates.items()}, backend=backend
+    )
+    then, last = ka.causal_linear_attention(
+        *(x[:, half:] for x in (q, k, v)), phi, **{a: x[:, half:] for a, x in gates.items()}, state=middle,
+        backend=backend,
+    )  # fmt: skip
+    np.testing.assert_allclose(np.concatenate([first, then], axis=1), out, rtol=1e-9, atol=tolerance)
+    token = None
+    for t in range(N):
+        one = {a: x[:, t] for a, x in gates.items()}
+        if token is None:
+            token = ka.initial_state(phi, (2,), value_dim=E, like=q)
+        y, token = ka.linear_attention_step(token, q[:, t], k[:, t], v[:, t], phi, **one, backend=backend)
+        np.testing.assert_allclose(y, out[:, t], rtol=1e-7, atol=1e-6 if name == "trig" else 1e-10)
+    for ended in (last, token):
+        unit = np.exp(ended.peak - state.peak)
+        np.testing.assert_allclose(unit * ended.z, state.z, rtol=1e-9, atol=1e-12)
+        assert ended.peak.shape == state.peak.shape == ka.key_state(k, v, phi).peak.shape
+
+
+@pytest.mark.parametrize("name", ["elu1", "favor"])
+@pytest.mark.parametrize("gate", ["g", "gk"])
+def test_masks_and_segments(name, gate):
+    phi, rng = MAPS[name], np.random.default_rng(1)
+    q, k, v, gates = draw(gate, features(name), lead=())
+    mask, ids = rng.random(N) > 0.3, np.sort(rng.integers(0, 4, N))
+    wanted = mean(weights_of(phi, q, k, gates.get("g"), gates.get("gk"), mask, ids), v)
+    k[~mask], v[~mask] = np.nan, np.nan
+    for x in gates.values():
+        x[~mask] = np.nan
+    out, _ = ka.causal_linear_attention(q, k, v, phi, **gates, key_mask=mask, segment_ids=ids)
+    np.testing.assert_allclose(out, wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["elu1", "favor"])
+@pytest.mark.parametrize("strong", [-1e4, -1e38, -np.inf])
+def test_no_decay_is_too_strong(name, strong):
+    """A mean over what is left: of keys far smaller than those before them, and of one that is long gone."""
+    phi, rng = MAPS[name], np.random.default_rng(2)
+    q, k, v = (rng.standard_normal((N, c)).astype("f4") for c in (D, D, E))
+    g = -0.01 * np.ones(N, "f4")
+    g[20] = strong
+    out, _ = ka.causal_linear_attention(q, k, v, phi, g=g)
+    wanted = mean(weights_of(phi, q, k, g, None), v)
+    np.testing.assert_allclose(out, wanted, rtol=0, atol=3e-6)
+    faded, _ = ka.causal_linear_attention(q, k, v, phi, g=np.full(N, -80, "f4"), key_mask=np.arange(N) < 1)
+    np.testing.assert_allclose(faded, np.broadcast_to(v[0], v.shape), rtol=1e-6)
+    hidden, _ = ka.causal_linear_attention(
+        np.repeat(q[:1], 3, 0), np.repeat(k[:1], 3, 0), v[:3], phi, g=np.array([0, -200, -200], "f4"),
+        gk=np.zeros((3, features(name)), "f4"),
+    )  # fmt: skip
+    np.testing.assert_allclose(hidden, v[:3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["elu1", "favor"])
+def test_frameworks(name):
+    torch = pytest.importorskip("torch")
+    phi = MAPS[name]
+    q, k, v, gates = draw("both", features(name), lead=())
+    g, gk = gates["g"], gates["gk"]
+    given = [torch.tensor(x[:7], requires_grad=True) for x in (q, k, v, g - 0.1, gk - 0.1)]
+
+    def call(q, k, v, g, gk):
+        return ka.causal_linear_attention(q, k, v, phi, g=g, gk=gk)[0]
+
+    assert torch.autograd.gradcheck(call, given)
+    torch.compiler.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*given), call(*given))
+    state = ka.key_state(*(x.detach() for x in given[1:3]), phi)
+    token = [x[0].detach() for x in given]
+
+    def step(state, q, k, v, g, gk):
+        return ka.linear_attention_step(state, q, k, v, phi, g=g, gk=gk)[0]
+
+    torch.testing.assert_close(
+        torch.compile(step, fullgraph=True, backend="aot_eager")(state, *token), step(state, *token)
+    )
+
+
+def test_jax():
+    jax = pytest.importorskip("jax")
+    phi = MAPS["favor"]
+    q, k, v, gates = draw("g", 0, "f4", lead=())
+
+    def loss(q, g):
+        return ka.causal_linear_attention(q, jax.numpy.asarray(k), jax.numpy.asarray(v), phi, g=g)[0].sum()
+
+    slope = jax.jit(jax.grad(loss, argnums=1))(jax.numpy.asarray(q), jax.numpy.asarray(gates["g"]))
+    torch = pytest.importorskip("torch")
+    g = torch.tensor(gates["g"], requires_grad=True)
+    ka.causal_linear_attention(*map(torch.tensor, (q, k, v)), phi, g=g)[0].sum().backward()
+    np.testing.assert_allclose(slope, g.grad.numpy(), rtol=1e-3, atol=1e-5)
+
+
+def test_wrong_decays():
+    q, phi = np.ones((5, D)), MAPS["favor"]
+    for options, error, says in (
+        ({"g": np.ones(5)}, ParameterError, "g must be natural logarithms"),
+        ({"g": np.zeros(4)}, ShapeError, "g must be"),
+        ({"gk": np.zeros((5, D))}, ShapeError, f"gk must be .*5, {M}"),
+    ):
+        with pytest.raises(error, match=says):
+            ka.causal_linear_attention(q, q, q, phi, **options)
+    with pytest.raises(ParameterError, match="at most 0"):
+        ka.linear_attention_step(ka.key_state(q, q, phi), q[0], q[0], q[0], phi, g=np.array(1.0))
+    with pytest.raises(ParameterError, match="must be None in vjp"):
+        ka.vjp(ka.causal_linear_attention, q, q, q, phi, g=np.zeros(5))
