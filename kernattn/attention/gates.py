@@ -1,5 +1,6 @@
 """Members of gated linear attention: each function returns arguments of `gated_linear_attention` by name."""
 
+from collections.abc import Sequence
 from math import log1p
 from typing import Any
 
@@ -9,7 +10,20 @@ from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, che
 from kernattn._runtime.checks import positive_integer, positive_number, whole_number
 from kernattn.errors import ParameterError, ShapeError
 
-__all__ = ["delta", "gla", "hgrn2", "lightning", "mamba2", "retention", "rwkv7"]
+__all__ = [
+    "delta_net",
+    "delta_product",
+    "gdn2",
+    "gla",
+    "hgrn2",
+    "kda",
+    "lightning",
+    "mamba2",
+    "retention",
+    "rwkv6",
+    "rwkv7",
+    "softplus",
+]
 
 
 def __dir__() -> list[str]:
@@ -77,8 +91,10 @@ def lightning(num_heads: int, layer: int, num_layers: int, *, like: Array) -> di
     return {"g": _constants([-(2.0 ** (-8 * (h + 1) / heads)) * milder for h in range(heads)], like), "scale": 1.0}
 
 
-def delta(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
-    r"""Return the gate of the gated delta rule, :math:`g = -e^{A} \log(1 + e^{a + b})` (Qwen3-Next's layers).
+def softplus(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
+    r"""Return :math:`g = -e^{A} \log(1 + e^{a + b})`, the gate of Mamba-2 and of the gated delta rule (Qwen3-Next).
+
+    Yang, Kautz and Hatamizadeh (2024); with `delta_net` for `beta` it is their layer.
 
     Parameters
     ----------
@@ -101,13 +117,184 @@ def delta(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
     --------
     >>> import numpy as np
     >>> import kernattn as ka
-    >>> ka.gates.delta(np.zeros((1, 2)), np.zeros(1), np.zeros(1))["g"].round(4)
+    >>> ka.gates.softplus(np.zeros((1, 2)), np.zeros(1), np.zeros(1))["g"].round(4)
     array([[-0.6931, -0.6931]])
     """
     xp = namespace(a=a, a_log=a_log, dt_bias=dt_bias)
     _check_heads("a", a, a_log=a_log, dt_bias=dt_bias)
     a, a_log, dt_bias = _wide(xp, a=a, a_log=a_log, dt_bias=dt_bias)
     return {"g": -xp.exp(a_log)[..., None] * xp.logaddexp(a + dt_bias[..., None], xp.zeros_like(a))}
+
+
+def delta_net(b: Array, *, most: float = 1.0) -> dict[str, Any]:
+    r"""Return how much DeltaNet replaces, :math:`\beta = c\, \sigma(b)` (Yang et al. 2024, "Parallelizing").
+
+    :math:`S_t = (I - \beta_t k_t k_t^T) S_{t-1} + \beta_t k_t v_t^T` for keys of norm 1.
+
+    Parameters
+    ----------
+    b : (..., n) array
+        What a layer projects its input to.
+    most : float
+        The factor c; 2 lets a state change its sign (Grazzi et al. 2025).
+
+    Returns
+    -------
+    dict
+        `beta` (..., n), in the dtype in which sums run; `l2_normalise`, which is True.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> ka.gates.delta_net(np.array([-1.0, 0.0]), most=2)["beta"].round(4)
+    array([0.5379, 1.    ])
+    """
+    xp, factor = namespace(b=b), positive_number("most", most)
+    (x,) = _wide(xp, b=b)
+    return {"beta": factor * xp.exp(_log_sigmoid(xp, x)), "l2_normalise": True}
+
+
+def kda(a: Array, a_log: Array, dt_bias: Array, b: Array) -> dict[str, Any]:
+    r"""Return the gates of Kimi Delta Attention (Kimi 2025): those of `softplus`, one for each channel of a key.
+
+    :math:`S_t = (I - \beta_t k_t k_t^T)\, \mathrm{diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T` for keys of norm 1,
+    :math:`g = -e^{A} \log(1 + e^{a + c})` and :math:`\beta = \sigma(b)`.
+
+    Parameters
+    ----------
+    a : (..., heads, n, d) array
+        What a layer projects its input to.
+    a_log : (heads,) array
+        Its parameter A, of the dtype of `a`.
+    dt_bias : (heads, d) array
+        Its parameter c, of that dtype.
+    b : (..., heads, n) array
+        What it projects its input to for `beta`.
+
+    Returns
+    -------
+    dict
+        `gk` (..., heads, n, d) and `beta` (..., heads, n), in the dtype in which sums run; `l2_normalise`, which is
+        True.
+
+    Raises
+    ------
+    ShapeError
+        A parameter does not fit the heads of `a`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> zeros = np.zeros((1, 2, 1))
+    >>> ka.gates.kda(zeros, np.zeros(1), np.zeros((1, 1)), zeros[..., 0])["gk"].round(4).ravel()
+    array([-0.6931, -0.6931])
+    """
+    xp = namespace(a=a, a_log=a_log, dt_bias=dt_bias, b=b)
+    _check_heads("b", b, a_log=a_log)
+    _check_channels("a", a, dt_bias=dt_bias)
+    a, a_log, dt_bias = _wide(xp, a=a, a_log=a_log, dt_bias=dt_bias)
+    logs = -xp.exp(a_log)[..., None, None] * xp.logaddexp(a + dt_bias[..., None, :], xp.zeros_like(a))
+    return {"gk": logs, **delta_net(b)}
+
+
+def gdn2(k: Array, v: Array, gk: Array, erase: Array, write: Array) -> dict[str, Any]:
+    r"""Return Gated DeltaNet-2's rule (Hatamizadeh, Choi and Kautz 2026), which erases and writes by gates of channels.
+
+    :math:`S_t = (I - k_t (b_t \odot k_t)^T)\, \mathrm{diag}(e^{g_t}) S_{t-1} + k_t (w_t \odot v_t)^T`
+
+    Parameters
+    ----------
+    k : (..., n, d) array
+        Keys. Here they must be of norm 1, as that layer has them: `l2_normalise` would reach one factor only.
+    v : (..., n, e) array
+        Values.
+    gk : (..., n, d) array
+        Logarithms of decays, at most 0.
+    erase, write : array
+        Gates b (..., n, d) of what is erased, and w (..., n, e) of what is written, in [0, 1].
+
+    Returns
+    -------
+    dict
+        `k`, `v`, `gk` and `erase`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> x, v = np.ones((3, 1)), np.array([[8.0], [4.0], [2.0]])
+    >>> out, state = ka.gated_linear_attention(x, **ka.gates.gdn2(x, v, 0 * x, 0.5 * x, x))
+    >>> out.T  # half of what was there is erased
+    array([[8., 8., 6.]])
+    """
+    xp = namespace(k=k, v=v, gk=gk, erase=erase, write=write)
+    for name, array in {"k": k, "v": v, "gk": gk, "erase": erase, "write": write}.items():
+        check_floating(name, array)
+    read = xp.astype(xp.exp(gk) * erase * k, gk.dtype, copy=False)
+    return {"k": k, "v": xp.astype(write * v, v.dtype, copy=False), "gk": gk, "erase": (read, -k)}
+
+
+def delta_product(q: Array, k: Array, v: Array, beta: Array, g: Array | None = None) -> dict[str, Any]:
+    r"""Return DeltaProduct (Siems et al. 2025): h steps of the delta rule for each token, as n h tokens.
+
+    :math:`S_t = \prod_j (I - \beta_{tj} k_{tj} k_{tj}^T)\, e^{g_t} S_{t-1} + \dots` The gate is of the first step, the
+    query of the last: outputs of tokens are ``out[..., h - 1 :: h, :]``, and others are 0.
+
+    Parameters
+    ----------
+    q : (..., n, d) array
+        Queries.
+    k : (..., n, h, d) array
+        Keys of the h steps.
+    v : (..., n, h, e) array
+        Values.
+    beta : (..., n, h) array
+        How much of what a key reads is replaced.
+    g : (..., n) array, optional
+        Logarithms of decays, at most 0.
+
+    Returns
+    -------
+    dict
+        `q`, `k`, `v` of n h tokens, `beta`, and `g` if it was given; `l2_normalise`, which is True.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> q, beta = np.ones((2, 1)), np.ones((2, 2))
+    >>> k, v = np.ones((2, 2, 1)), np.arange(4.0).reshape(2, 2, 1)
+    >>> out, state = ka.gated_linear_attention(**ka.gates.delta_product(q, k, v, beta))
+    >>> out[1::2].round(4).T
+    array([[1., 3.]])
+    """
+    xp = namespace(q=q, k=k, v=v, beta=beta, **({} if g is None else {"g": g}))
+    if k.ndim < 3:
+        raise ShapeError(f"k must be (..., n, h, d); got {tuple(k.shape)}")
+    n, h = k.shape[-3:-1]
+    for name, x, axes, columns in (
+        ("q", q, (n,), 1),
+        ("v", v, (n, h), 1),
+        ("beta", beta, (n, h), 0),
+        ("g", g, (n,), 0),
+    ):
+        if x is not None and tuple(x.shape[: x.ndim - columns])[-len(axes) :] != axes:
+            wanted = ", ".join(["...", *map(str, axes), *(["columns"] * columns)])
+            raise ShapeError(f"{name} must be ({wanted}) for keys {tuple(k.shape)}; got {tuple(x.shape)}")
+
+    def flat(x: Array, axes: int) -> Array:
+        return xp.reshape(x, (*x.shape[: x.ndim - axes], -1, *x.shape[x.ndim - axes + 2 :]))
+
+    def place(x: Array, axis: int, last: bool) -> Array:
+        x = xp.expand_dims(x, axis=axis)
+        others = [xp.zeros_like(x)] * (h - 1)
+        return xp.concat([*others, x] if last else [x, *others], axis=axis)
+
+    given = {} if g is None else {"g": flat(place(g, -1, False), 2)}
+    rows = {"q": flat(place(q, -2, True), 3), "k": flat(k, 3), "v": flat(v, 3), "beta": flat(beta, 2)}
+    return {**rows, **given, "l2_normalise": True}
 
 
 def gla(logits: Array, *, temperature: float = 16.0) -> dict[str, Any]:
@@ -134,7 +321,7 @@ def gla(logits: Array, *, temperature: float = 16.0) -> dict[str, Any]:
     """
     xp, divisor = namespace(logits=logits), positive_number("temperature", temperature)
     (x,) = _wide(xp, logits=logits)
-    return {"gk": -xp.logaddexp(-x, xp.zeros_like(x)) / divisor}
+    return {"gk": _log_sigmoid(xp, x) / divisor}
 
 
 def hgrn2(f: Array) -> dict[str, Any]:
@@ -203,6 +390,54 @@ def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:
     return {"q": c, "k": b, "v": v, "g": dt * a[..., None], "scale": 1.0}
 
 
+def rwkv6(r: Array, w: Array, k: Array, v: Array, u: Array) -> tuple[dict[str, Any], Array]:
+    r"""Return RWKV-6 (Peng et al. 2024): :math:`o_t = (S_{t-1} + \mathrm{diag}(u) k_t v_t^T)^T r_t`, in two parts.
+
+    :math:`S_t = \mathrm{diag}(e^{w_t}) S_{t-1} + k_t v_t^T`. Receptances read before their token: one token of nothing
+    goes ahead, and each stands one place earlier. So the outputs are ``out[..., :-1, :] + bonus``.
+
+    Parameters
+    ----------
+    r : (..., heads, n, d) array
+        Receptances.
+    w : (..., heads, n, d) array
+        Natural logarithms of decays, at most 0.
+    k : (..., heads, n, d) array
+        Keys.
+    v : (..., heads, n, e) array
+        Values.
+    u : (heads, d) array
+        How much each channel counts of the token itself.
+
+    Returns
+    -------
+    dict
+        `q`, `k`, `v` and `gk` of n + 1 tokens; `scale`, which is 1.
+    bonus : (..., heads, n, e) array
+        What the tokens themselves give, :math:`(r_t^T \mathrm{diag}(u) k_t)\, v_t`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> x, v = np.ones((1, 3, 1)), np.array([[[8.0], [4.0], [2.0]]])
+    >>> given, bonus = ka.gates.rwkv6(x, 0 * x, x, v, np.full((1, 1), 0.5))
+    >>> out, state = ka.gated_linear_attention(**given)
+    >>> (out[..., :-1, :] + bonus).ravel()
+    array([ 4., 10., 13.])
+    """
+    xp = namespace(r=r, w=w, k=k, v=v, u=u)
+    _check_channels("k", k, u=u)
+    bonus = xp.sum(r * u[..., None, :] * k, axis=-1, keepdims=True) * v
+
+    def ahead(x: Array) -> Array:
+        return xp.concat([xp.zeros_like(x[..., :1, :]), x], axis=-2)
+
+    late = xp.concat([r, xp.zeros_like(r[..., :1, :])], axis=-2)
+    given = {"q": late, "k": ahead(k), "v": ahead(v), "gk": ahead(w), "scale": 1.0}
+    return given, xp.astype(bonus, v.dtype, copy=False)
+
+
 def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array) -> dict[str, Any]:
     r"""Return RWKV-7's rule, :math:`S_t = (\mathrm{diag}(e^{w_t}) + b_t a_t^T) S_{t-1} + k_t v_t^T` (Peng et al. 2025).
 
@@ -241,9 +476,26 @@ def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array) -> dict[st
 def _check_heads(what: str, array: Array, **numbers: Array) -> None:
     """Raise unless there is a number for each head of an array (..., heads, n)."""
     for name, number in numbers.items():
-        own, heads = tuple(number.shape), tuple(array.shape[:-1])
-        if len(own) > len(heads) or any(x not in (1, y) for x, y in zip(own[::-1], heads[::-1], strict=False)):
-            raise ShapeError(f"{what} must be (..., heads, n) and {name} (heads,); got {tuple(array.shape)} and {own}")
+        if not _fits(number.shape, array.shape[:-1]):
+            got = f"{tuple(array.shape)} and {tuple(number.shape)}"
+            raise ShapeError(f"{what} must be (..., heads, n) and {name} (heads,); got {got}")
+
+
+def _check_channels(what: str, array: Array, **numbers: Array) -> None:
+    """Raise unless there is a number for each head and channel of an array (..., heads, n, d)."""
+    for name, number in numbers.items():
+        if array.ndim < 2 or not _fits(number.shape, (*array.shape[:-2], array.shape[-1])):
+            got = f"{tuple(array.shape)} and {tuple(number.shape)}"
+            raise ShapeError(f"{what} must be (..., heads, n, d) and {name} (heads, d); got {got}")
+
+
+def _fits(own: Sequence[int], axes: Sequence[int]) -> bool:
+    """Return whether an array broadcasts to these axes."""
+    return len(own) <= len(axes) and all(x in (1, y) for x, y in zip(own[::-1], axes[::-1], strict=False))
+
+
+def _log_sigmoid(xp: Any, x: Array) -> Array:
+    return -xp.logaddexp(-x, xp.zeros_like(x))
 
 
 def _constants(logs: list[float], like: Array) -> Array:

@@ -5,14 +5,16 @@ import pytest
 
 import kernattn as ka
 from gated import D, E, close, recur
+from kernattn.attention import GatedState
 from kernattn.errors import ParameterError, ShapeError
+from xp import KINDS, to_numpy
 
 
 @pytest.mark.parametrize("name", ["a_log", "dt_bias"])
 def test_parameters_that_do_not_fit_the_heads_are_refused(name):
     arguments = {"a_log": np.zeros(4), "dt_bias": np.zeros(4)}
     with pytest.raises(ShapeError, match=rf"{name} \(heads,\); got \(2, 4, 9\) and \(3,\)"):
-        ka.gates.delta(np.zeros((2, 4, 9)), **arguments | {name: np.zeros(3)})
+        ka.gates.softplus(np.zeros((2, 4, 9)), **arguments | {name: np.zeros(3)})
 
 
 def test_members():
@@ -43,8 +45,118 @@ def test_members():
     logits = rng.standard_normal((4, 9, D))
     np.testing.assert_allclose(ka.gates.gla(logits)["gk"], np.log(1 / (1 + np.exp(-logits))) / 16)
     np.testing.assert_allclose(
-        ka.gates.delta(logits[..., 0], np.zeros(4), np.ones(4))["g"], -np.log1p(np.exp(logits[..., 0] + 1))
+        ka.gates.softplus(logits[..., 0], np.zeros(4), np.ones(4))["g"], -np.log1p(np.exp(logits[..., 0] + 1))
     )
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def unit(x):
+    return x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + 1e-6)
+
+
+def rows(*shapes, seed=3):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape) for shape in shapes]
+
+
+def outer(x, y):
+    return x[..., :, None] * y[..., None, :]
+
+
+def test_rwkv6_reads_before_its_token():
+    """From a state, and the state goes on: o = r^T (S + diag(u) k v^T), S = diag(e^w) S + k v^T."""
+    r, k, w, v, u, before = rows((2, 9, D), (2, 9, D), (2, 9, D), (2, 9, E), (2, D), (2, D, E))
+    w = -np.exp(w)
+    w[:, 4] = -np.inf
+    given, bonus = ka.gates.rwkv6(r, w, k, v, u)
+    out, after = ka.gated_linear_attention(**given, state=GatedState(before))
+    s = before
+    for t in range(9):
+        kv = outer(k[:, t], v[:, t])
+        wanted = np.einsum("hd,hde->he", r[:, t], s + u[..., None] * kv)
+        close((out[:, :-1] + bonus)[:, t], wanted)
+        s = np.exp(w[:, t])[..., None] * s + kv
+    close(after.s, s)
+
+
+def test_delta_net_and_kimi_delta_attention():
+    """S = (I - beta k k^T) diag(alpha) S + beta k v^T, keys and queries of norm 1."""
+    q, k, v, a, b = rows((2, 9, D), (2, 9, D), (2, 9, E), (2, 9, D), (2, 9))
+    a_log, dt_bias = rows((2,), (2, D), seed=4)
+    alpha = np.exp(-np.exp(a_log)[:, None, None] * np.log1p(np.exp(a + dt_bias[:, None])))
+    cases = [
+        (ka.gates.kda(a, a_log, dt_bias, b), alpha, sigmoid(b)),
+        (ka.gates.delta_net(b, most=2), np.ones_like(a), 2 * sigmoid(b)),
+        ({**ka.gates.softplus(a[..., 0], a_log, dt_bias[:, 0]), **ka.gates.delta_net(b)}, alpha[..., :1], sigmoid(b)),
+    ]
+    for given, fades, beta in cases:
+        out, after = ka.gated_linear_attention(q, k, v, **given)
+        s = np.zeros((2, D, E))
+        for t in range(9):
+            key, own = unit(k[:, t]), beta[:, t, None, None]
+            s = (np.eye(D) - own * outer(key, key)) @ (fades[:, t, :, None] * s) + own * outer(key, v[:, t])
+            close(out[:, t], np.einsum("hd,hde->he", unit(q[:, t]) / D**0.5, s))
+        close(after.s, s)
+    assert ka.gates.delta_net(np.array([-1e4, 1e4]))["beta"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_gated_delta_net_2(dtype):
+    """S = (I - k (b * k)^T) diag(alpha) S + k (w * v)^T."""
+    q, k, v, g, b, w = rows((2, 9, D), (2, 9, D), (2, 9, E), (2, 9, D), (2, 9, D), (2, 9, E))
+    q, k, v, b, w = (x.astype(dtype) for x in (q, unit(k), v, sigmoid(b), sigmoid(w)))
+    g = -np.exp(g).astype("float32" if dtype == "float16" else dtype)
+    g[:, 4, 1:] = -np.inf
+    out, after = ka.gated_linear_attention(q, **ka.gates.gdn2(k, v, g, b, w))
+    s, (q, k, v, b, w) = np.zeros((2, D, E)), (x.astype(float) for x in (q, k, v, b, w))
+    for t in range(9):
+        s = np.exp(g[:, t])[..., None] * s
+        s = s - outer(k[:, t], np.einsum("hd,hde->he", b[:, t] * k[:, t], s)) + outer(k[:, t], w[:, t] * v[:, t])
+        close(out[:, t], np.einsum("hd,hde->he", q[:, t] / D**0.5, s), 1e-12 if dtype == "float64" else 1e-2)
+    close(after.s, s, 1e-12 if dtype == "float64" else 1e-3)
+
+
+@pytest.mark.parametrize("h", [1, 3])
+def test_delta_product(h):
+    """Of each token h steps of gradient descent on |S^T k - v|^2, after the state has faded once."""
+    q, k, v, g, b = rows((2, 9, D), (2, 9, h, D), (2, 9, h, E), (2, 9), (2, 9, h))
+    g, beta = -np.exp(g), 2 * sigmoid(b)
+    for gates in ({}, {"g": g}):
+        out, after = ka.gated_linear_attention(**ka.gates.delta_product(q, k, v, beta, **gates))
+        s = np.zeros((2, D, E))
+        for t in range(9):
+            s = np.exp(g[:, t])[:, None, None] * s if gates else s
+            for j in range(h):
+                key = unit(k[:, t, j])
+                error = np.einsum("hd,hde->he", key, s) - v[:, t, j]
+                s = s - beta[:, t, j, None, None] * outer(key, error)
+            close(out[:, h - 1 :: h][:, t], np.einsum("hd,hde->he", unit(q[:, t]) / D**0.5, s))
+        assert not np.delete(out, np.s_[h - 1 :: h], axis=1).any()
+        close(after.s, s)
+
+
+@pytest.mark.parametrize("xp", [xp for xp in KINDS if xp is not np], ids=str)
+def test_members_of_other_libraries(xp):
+    """Arrays in, arrays of the same library out, of the same numbers."""
+    r, k, w, u, *steps = (x.astype("f4") for x in rows((2, 6, D), (2, 6, D), (2, 6, D), (2, D), *2 * [(2, 6, 3, D)]))
+
+    def every(r, k, w, u, keys, values):
+        gate, logs = r[..., 0] ** 2, -(w**2)
+        given, bonus = ka.gates.rwkv6(r, logs, k, w, u)
+        yield from (given["q"], given["gk"], bonus)
+        yield from ka.gates.gdn2(k, w, logs, r, w)["erase"]
+        product = ka.gates.delta_product(r, keys, values, keys[..., 0], -gate)
+        yield from (product["q"], product["g"])
+        kimi = ka.gates.kda(r, u[:, 0], u, gate)
+        yield from (kimi["gk"], kimi["beta"])
+
+    given = r, k, w, u, *steps
+    for got, wanted in zip(every(*map(xp.asarray, given)), every(*given), strict=True):
+        assert type(got) is type(xp.asarray(r))
+        np.testing.assert_allclose(to_numpy(got), wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -52,13 +164,27 @@ def test_members():
     [
         (lambda: ka.gates.gla(np.zeros((2, 2)), temperature=0), "temperature must be"),
         (
-            lambda: ka.gates.delta(np.zeros((2, 9)), np.zeros(3), np.zeros(2)),
+            lambda: ka.gates.softplus(np.zeros((2, 9)), np.zeros(3), np.zeros(2)),
             r"a_log \(heads,\)",
         ),
         (lambda: ka.gates.hgrn2(np.full((2, 2), 2.0)), "f must hold forget gates in"),
         (
             lambda: ka.gates.mamba2(*[np.ones((2, 3, 1)), np.ones((2, 3)), np.ones(2)], *2 * [np.ones((1, 3, 1))]),
             "a must",
+        ),
+        (lambda: ka.gates.delta_net(np.zeros(2), most=0), "most must be"),
+        (
+            lambda: ka.gates.kda(np.zeros((2, 9, 4)), np.zeros(2), np.zeros((3, 4)), np.zeros((2, 9))),
+            r"dt_bias \(heads, d\); got \(2, 9, 4\) and \(3, 4\)",
+        ),
+        (lambda: ka.gates.rwkv6(*[np.zeros((2, 9, 4))] * 4, np.zeros((2, 3))), r"u \(heads, d\)"),
+        (
+            lambda: ka.gates.delta_product(np.zeros((8, 4)), *[np.zeros((9, 2, 4))] * 2, np.zeros((9, 2))),
+            r"q must be \(..., 9, columns\) for keys \(9, 2, 4\); got \(8, 4\)",
+        ),
+        (
+            lambda: ka.gates.delta_product(*[np.zeros((9, 4))] * 3, np.zeros((9, 2))),
+            r"k must be \(..., n, h, d\)",
         ),
         (lambda: ka.gates.lightning(2, 3, 3, like=np.zeros(1)), "layer must be below num_layers = 3"),
     ],
