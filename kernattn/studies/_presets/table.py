@@ -2,8 +2,10 @@
 
 from kernattn.studies._presets.attention.study import ATTENTION
 from kernattn.studies._presets.attention_error import ATTENTION_ERROR
+from kernattn.studies._presets.capacity import CAPACITY
 from kernattn.studies._presets.dtype import DTYPE
 from kernattn.studies._presets.estimators.findings import ESTIMATORS
+from kernattn.studies._presets.gates import GATED_DIGITS
 from kernattn.studies._presets.gaussian_kernel import GAUSSIAN_KERNEL
 from kernattn.studies._presets.mechanisms.findings import MECHANISMS
 from kernattn.studies._presets.nystrom import NYSTROM
@@ -33,4 +35,6 @@ PRESETS: dict[str, Preset] = {
     "estimators": ESTIMATORS,
     "time-to-error": TIME_TO_ERROR,
     "mechanisms": MECHANISMS,
+    "gates": GATED_DIGITS,
+    "capacity": CAPACITY,
 }

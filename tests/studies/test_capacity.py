@@ -1,0 +1,60 @@
+"""The study of capacity: closed forms against draws, what it finds, and verdicts that records can turn over."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from kernattn.errors import ParameterError
+from kernattn.studies import PRESETS, study
+from kernattn.studies._presets.capacity import KEYS, RULES, predict, trial
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.mark.parametrize(("keys", "writes", "rule"), [*product(KEYS, (1, 2), RULES)])
+def test_closed_forms_are_those_of_draws(keys, writes, rule):
+    """Of 4 dimensions, where 1 / d^2 counts; the mean of 400 draws is within four of its deviations."""
+    rng, pairs = np.random.default_rng(1), 4 if keys == "orthogonal" else 7
+    expected = predict(keys, writes, rule, 4, pairs)
+    if "delta" in rule and keys == "random" and writes == 2:
+        assert expected is None
+        return
+    cell = {"keys": keys, "writes": writes, "rule": rule, "d": 4, "pairs": pairs}
+    found = [trial(cell, rng)["error"] for _ in range(400)]
+    assert abs(np.mean(found) - expected) < 4 * np.std(found) / 20 + 1e-12
+    if rule == "linear":
+        assert expected == pytest.approx((pairs - 1) / 4 * writes * (keys == "random") + writes - 1)
+
+
+def test_what_it_finds(found):
+    """Fresh random keys are recalled best by linear attention, keys that are written again by the delta rule."""
+    records, page, _ = found("capacity")
+    recall = {(r["keys"], r["writes"], r["rule"], r["pairs"]): r["recall"] for r in records}
+    assert recall["random", 1, "linear", 16] > 0.8 > recall["random", 1, "delta", 16]
+    assert recall["random", 2, "linear", 16] < 0.5 < recall["random", 2, "delta", 16]
+    exact = [r for r in records if r["keys"] == "orthogonal" and r["rule"] == "delta"]
+    assert max(r["pairs"] for r in exact) == 16
+    assert all(r["error"] < 1e-20 and r["recall"] == 1 for r in exact)
+    assert "Holds for orthogonal keys, written twice: the delta rule holds up to d pairs exactly" in page
+    assert "Does not hold for orthogonal keys, written twice: linear attention holds up to d pairs exactly" in page
+    assert "Does not hold for random keys, written once: the delta rule holds up to d pairs exactly" in page
+    assert "Holds for random keys, written once: the delta rule errs less than linear attention" in page
+
+
+def test_verdicts_follow_the_records(found):
+    records, page, _ = found("capacity")
+    swapped = {"linear": "delta", "delta": "linear"}
+    forged = [r | {"rule": swapped.get(r["rule"], r["rule"])} for r in records]
+    told = "\n".join(PRESETS["capacity"].sentences(forged))
+    assert "Does not hold for random keys, written once: the delta rule errs less than linear attention" in told
+    assert "Does not hold for random keys, written twice: the delta rule recalls more pairs" in told
+    assert "Holds for random keys, written twice: the delta rule recalls more pairs" in page
+    assert "Holds for orthogonal keys, written twice: linear attention holds up to d pairs exactly" in told
+
+
+def test_bad_axes(tmp_path):
+    for axes, message in (({"keys": ["mine"]}, "keys must be one of"), ({"pairs": [1]}, "pairs must be at least 2")):
+        with pytest.raises(ParameterError, match=message):
+            study("capacity", tmp_path / "out", quick=True, axes=axes)
+    assert not (tmp_path / "out").exists()
