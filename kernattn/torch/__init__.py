@@ -1,4 +1,4 @@
-r"""Attention as modules of PyTorch, and reversible layers: plain `kernattn` functions take tensors as they are."""
+r"""Modules of PyTorch, reversible layers, and names of flash-linear-attention; tensors go to plain functions."""
 
 from typing import Any as _Any
 
@@ -11,10 +11,11 @@ from kernattn._runtime.checks import instance_of as _instance_of  # noqa: E402
 from kernattn._runtime.deprecated import old_names as _old_names  # noqa: E402
 from kernattn.features import FeatureMap as _FeatureMap  # noqa: E402
 from kernattn.torch import _edge as _edge  # noqa: E402
+from kernattn.torch import fla as fla  # noqa: E402
 from kernattn.torch._modules import FavorAttention, LinearAttention  # noqa: E402
 from kernattn.torch._reversible import Reversible, reversible  # noqa: E402
 
-__all__ = ["FavorAttention", "LinearAttention", "Reversible", "reversible"]
+__all__ = ["FavorAttention", "LinearAttention", "Reversible", "fla", "reversible"]
 
 _CORE = (
     "attend", "causal_linear_attention", "kernel_attention", "key_state", "linear_attention", "linear_attention_step",

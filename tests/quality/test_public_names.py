@@ -13,7 +13,7 @@ import kernattn
 from quality.tree import is_public, modules, syntax
 
 PUBLIC = [name for name in modules() if is_public(name)]
-ROOMS = ["kernattn.attention.gates", "kernattn.attention.patterns"]
+ROOMS = ["kernattn.attention.gates", "kernattn.attention.patterns", "kernattn.torch.fla"]
 ROOMS += [
     f"kernattn.{room}"
     for room in (

@@ -1,0 +1,201 @@
+"""What all names have in common: tokens before heads, gates in the kernel, states and packed sequences."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from kernattn.attention import GatedState, gated_linear_attention
+from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
+
+HEADS = "g", "beta"
+"""Arrays with a number for each head, (B, T, HV)."""
+
+
+def run(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None,
+    initial_state: Tensor | None,
+    output_final_state: bool,
+    cu_seqlens: Tensor | None,
+    g: Tensor | None = None,
+    gk: Tensor | None = None,
+    beta: Tensor | None = None,
+    erase: tuple[Tensor, Tensor] | None = None,
+    constant: Tensor | None = None,
+    use_qk_l2norm_in_kernel: bool = False,
+    reverse: bool = False,
+    state_v_first: bool = False,
+    transpose_state_layout: bool | None = None,
+    chunk_size: int | None = None,
+    **others: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Return outputs (B, T, HV, V) and the state (N, HV, K, V) of each sequence, None where it is not asked for.
+
+    q and k are (B, T, H, K) and v (B, T, HV, V); a head of keys serves HV / H consecutive ones of values. g and beta
+    are (B, T, HV), gk and both of `erase` (B, T, HV, K); `constant` (HV,) holds logs of decays. Chunks have a size of
+    their own: another changes rounding alone.
+    """
+    for name, value in others.items():
+        if value is not None and value is not False:
+            raise ParameterError(f"{name} is not among what gated linear attention can do here; leave it out")
+    if transpose_state_layout is not None:
+        if state_v_first:
+            raise ParameterError("state_v_first and its old name transpose_state_layout exclude each other")
+        warnings.warn("transpose_state_layout is now called state_v_first", DeprecationWarning, stacklevel=3)
+        state_v_first = transpose_state_layout
+    given = {"q": q, "k": k, "v": v, "g": g, "gk": gk, "beta": beta}
+    if erase is not None:
+        given |= {"a": erase[0], "b": erase[1]}
+    arrays = {name: x for name, x in given.items() if x is not None}
+    _check(arrays, constant)
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    arrays |= {name: x.to(wide) for name, x in arrays.items() if name not in ("q", "k", "v")}
+    state = None if initial_state is None else initial_state.mT if state_v_first else initial_state
+    sequences = q.shape[0] if cu_seqlens is None else _check_packed(cu_seqlens, q)
+    if state is not None:
+        wanted = sequences, *v.shape[2:3], q.shape[3], v.shape[3]
+        if tuple(state.shape) != wanted:
+            raise StateMismatchError(
+                f"initial_state must be (N, HV, K, V), {wanted}, with its last two axes exchanged where state_v_first; "
+                f"got {tuple(state.shape)} in that order"
+            )
+        state = state.to(wide)
+    attend = partial(_attend, constant=constant, scale=scale, l2_normalise=use_qk_l2norm_in_kernel, reverse=reverse)
+    if cu_seqlens is None:
+        out, after = attend(arrays, state)
+    elif state is None and not output_final_state:
+        places = torch.arange(q.shape[1], device=q.device)
+        out, after = attend(arrays, None, torch.searchsorted(cu_seqlens[1:].to(places), places, right=True))
+    else:
+        out, after = _one_by_one(attend, arrays, state, cu_seqlens.tolist())
+    if not output_final_state:
+        return out, None
+    return out, after.mT if state_v_first else after
+
+
+def _attend(
+    arrays: dict[str, Tensor],
+    state: Tensor | None,
+    ids: Tensor | None = None,
+    *,
+    constant: Tensor | None,
+    scale: float | None,
+    l2_normalise: bool,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """Return outputs and the last states of sequences of one length."""
+    if reverse:
+        arrays = {name: x.flip(1) for name, x in arrays.items()}
+        ids = None if ids is None else ids.flip(0)
+    grouped = arrays["q"].shape[2], arrays["v"].shape[2] // arrays["q"].shape[2]
+    rows = {name: _heads_first(x, name in ("q", "k"), grouped) for name, x in arrays.items()}
+    g = rows.get("g")
+    if constant is not None:
+        logs = constant.reshape(*grouped, 1) if grouped[1] > 1 else constant[:, None]
+        g = logs if g is None else g + logs
+    if state is not None and grouped[1] > 1:
+        state = state.unflatten(1, grouped)
+    out, (after,) = gated_linear_attention(
+        rows["q"], rows["k"], rows["v"], g=g, gk=rows.get("gk"), beta=rows.get("beta"),
+        erase=(rows["a"], rows["b"]) if "a" in rows else None, scale=scale, l2_normalise=l2_normalise,
+        state=None if state is None else GatedState(state), segment_ids=ids,
+    )  # fmt: skip
+    if grouped[1] > 1:
+        out, after = out.flatten(1, 2), after.flatten(1, 2)
+    out = out.transpose(1, 2)
+    return out.flip(1) if reverse else out, after
+
+
+def _heads_first(x: Tensor, of_keys: bool, grouped: tuple[int, int]) -> Tensor:
+    """Return (B, H, T, ...), or (B, H, HV / H, T, ...) where there are more heads of values than of keys: a view."""
+    x = x.transpose(1, 2)
+    if grouped[1] == 1:
+        return x
+    return x.unsqueeze(2) if of_keys else x.unflatten(1, grouped)
+
+
+def _one_by_one(
+    attend: Any, arrays: dict[str, Tensor], state: Tensor | None, bounds: list[int]
+) -> tuple[Tensor, Tensor]:
+    """Return outputs of packed sequences side by side, and the state of each; an empty one keeps what it had."""
+    outs, states = [], []
+    v = arrays["v"]
+    for at, (start, stop) in enumerate(pairwise(bounds)):
+        before = None if state is None else state[at : at + 1]
+        if start < stop:
+            out, before = attend({name: x[:, start:stop] for name, x in arrays.items()}, before)
+            outs.append(out)
+        elif before is None:
+            wide = torch.float64 if v.dtype == torch.float64 else torch.float32
+            before = v.new_zeros((1, v.shape[2], arrays["q"].shape[3], v.shape[3]), dtype=wide)
+        states.append(before)
+    return torch.cat(outs, 1), torch.cat(states)
+
+
+def _check(arrays: dict[str, Tensor], constant: Tensor | None) -> None:
+    """Raise where an array has not the layout of tokens before heads."""
+    for name, x in arrays.items():
+        axes = 3 if name in HEADS else 4
+        if x.ndim != axes:
+            layout = "(B, T, HV)" if name in HEADS else "(B, T, heads, channels)"
+            raise ShapeError(f"{name} must be {layout}; got shape {tuple(x.shape)}")
+    q, v = arrays["q"], arrays["v"]
+    (b, t, h, d), heads = q.shape, v.shape[2]
+    if heads % h:
+        raise ShapeError(f"heads of v must be a multiple of those of q, {h}; got {heads}")
+    for name, x in arrays.items():
+        wanted = (b, t, h, d) if name in "qk" else (b, t, heads, *x.shape[3:]) if name == "v" else (b, t, heads, d)
+        if tuple(x.shape) != wanted[: x.ndim]:
+            raise ShapeError(
+                f"{name} must be {wanted[: x.ndim]} beside q of shape {(b, t, h, d)}; got {tuple(x.shape)}"
+            )
+    if constant is not None and tuple(constant.shape) != (heads,):
+        raise ShapeError(f"logs of decays that are constant must be {(heads,)}; got shape {tuple(constant.shape)}")
+
+
+def _check_packed(cu_seqlens: Tensor, q: Tensor) -> int:
+    """Return how many sequences are packed."""
+    if cu_seqlens.ndim != 1 or len(cu_seqlens) < 2 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+        raise DTypeError(
+            f"cu_seqlens must be (N + 1,) integers; got {cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}"
+        )
+    if q.shape[0] != 1:
+        raise ShapeError(f"packed sequences lie in a batch of 1; got q of shape {tuple(q.shape)} beside cu_seqlens")
+    if not torch.compiler.is_compiling():
+        bounds = cu_seqlens.tolist()
+        if bounds[0] != 0 or bounds[-1] != q.shape[1] or bounds != sorted(bounds):
+            raise ParameterError(f"cu_seqlens must rise from 0 to the number of tokens, {q.shape[1]}; got {bounds}")
+    return len(cu_seqlens) - 1
+
+
+def gate(g: Tensor, a_log: Tensor | None, dt_bias: Tensor | None, lower_bound: float | None = None) -> Tensor:
+    r"""Return :math:`-e^A \log(1 + e^{g + b})`, or :math:`l\,\sigma(e^A (g + b))` of a lower bound l."""
+    if a_log is None:
+        raise ParameterError("use_gate_in_kernel=True needs A_log, the logarithm of each head's rate")
+    wide = torch.float64 if g.dtype == torch.float64 else torch.float32
+    heads, channels = g.shape[2], g.shape[3:]
+    rate = a_log.to(wide).exp().reshape(heads, *(1 for _ in channels))
+    x = g.to(wide)
+    if dt_bias is not None:
+        x = x + dt_bias.to(wide).reshape(heads, *channels)
+    return -rate * softplus(x) if lower_bound is None else lower_bound * torch.sigmoid(rate * x)
+
+
+def strength(beta: Tensor, use_sigmoid: bool, allow_neg_eigval: bool) -> Tensor:
+    """Return beta, or its sigmoid, which is doubled where eigenvalues may be negative."""
+    if not use_sigmoid:
+        if allow_neg_eigval:
+            raise ParameterError("allow_neg_eigval=True needs use_beta_sigmoid_in_kernel=True")
+        return beta
+    wide = torch.float64 if beta.dtype == torch.float64 else torch.float32
+    return beta.to(wide).sigmoid() * (2 if allow_neg_eigval else 1)

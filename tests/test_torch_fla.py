@@ -1,0 +1,190 @@
+"""kernattn.torch.fla: names of flash-linear-attention against the recurrence of tokens in float64."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("ml_dtypes")
+
+from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError  # noqa: E402
+from kernattn.torch import fla  # noqa: E402
+
+B, T, H, HV, K, V = 2, 21, 2, 4, 5, 3
+
+
+def recur(q, k, v, *, decay=None, a=None, b=None, beta=None, state=None, scale=K**-0.5):
+    """One state for each head, token after token; decay (B, T, HV, 1 or K) has logs, and a reads before it."""
+    q, k, v, decay, a, b, beta, s = (
+        None if x is None else x.detach().double() for x in (q, k, v, decay, a, b, beta, state)
+    )
+    heads = v.shape[2]
+    q, k = (x.repeat_interleave(heads // x.shape[2], 2) for x in (q, k))
+    s = torch.zeros(len(q), heads, k.shape[3], v.shape[3], dtype=torch.float64) if s is None else s
+    out = []
+    for t in range(q.shape[1]):
+        before, value = s, v[:, t]
+        s = s if decay is None else decay[:, t].exp()[..., None] * s
+        if beta is not None:
+            value = beta[:, t, :, None] * (value - torch.einsum("bhk,bhkv->bhv", k[:, t], s))
+        if a is not None:
+            s = s + b[:, t, ..., None] * torch.einsum("bhk,bhkv->bhv", a[:, t], before)[:, :, None]
+        s = s + k[:, t, ..., None] * value[:, :, None]
+        out.append(scale * torch.einsum("bhk,bhkv->bhv", q[:, t], s))
+    return torch.stack(out, 1), s
+
+
+def draw(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def unit(x):
+    return x / torch.sqrt((x * x).sum(-1, keepdim=True) + 1e-6)
+
+
+def close(got, wanted):
+    torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-11)
+
+
+@pytest.fixture
+def given():
+    """Queries and keys of two heads, values and all that stands beside them of four, with a reset."""
+    q, k, v = draw(B, T, H, K), draw(B, T, H, K, seed=1), draw(B, T, HV, V, seed=2)
+    g, gk = -draw(B, T, HV, seed=3).exp(), -draw(B, T, HV, K, seed=4).exp()
+    g[:, 7] = gk[:, 9] = -torch.inf
+    return q, k, v, g, gk, torch.sigmoid(draw(B, T, HV, seed=5)), draw(B, HV, K, V, seed=6)
+
+
+def decays(name, g, gk):
+    """What a rule takes, and the logs that the recurrence takes."""
+    return ({"g": gk}, gk) if "kda" in name else ({"g": g}, g[..., None]) if "gated" in name else ({}, None)
+
+
+DELTA = "chunk_gated_delta_rule", "chunk_kda", "chunk_delta_rule"
+DELTA = *DELTA, *(name.replace("chunk", "fused_recurrent") for name in DELTA)
+
+
+@pytest.mark.parametrize("name", DELTA)
+def test_delta_rules(name, given):
+    """With their own scale and another, heads of keys for two of values, states in and out, and in both layouts."""
+    q, k, v, g, gk, beta, state = given
+    rule, (gates, decay) = getattr(fla, name), decays(name, g, gk)
+    out, none = rule(q, k, v, beta=beta, **gates, use_qk_l2norm_in_kernel=True)
+    assert none is None
+    close(out, recur(unit(q), unit(k), v, decay=decay, beta=beta)[0])
+    options = {"scale": 0.7, "initial_state": state, "output_final_state": True}
+    out, after = rule(q, unit(k), v, beta=beta, **gates, **options)
+    wanted, s = recur(q, unit(k), v, decay=decay, beta=beta, state=state, scale=0.7)
+    close(out, wanted)
+    close(after, s)
+    if gates:
+        options |= {"initial_state": state.mT, "state_v_first": True}
+        out, after = rule(q, unit(k), v, beta=beta, **gates, **options)
+        close(out, wanted)
+        close(after, s.mT)
+
+
+@pytest.mark.parametrize("name", DELTA)
+def test_packed_sequences_are_those_one_by_one(name, given):
+    """With states in and out, and without; an empty sequence hands on its state."""
+    q, k, v, g, gk, beta, state = (x[:1] for x in given)
+    rule, gates = getattr(fla, name), decays(name, g, gk)[0]
+    bounds = torch.tensor([0, 4, 4, 12, T])
+    state = torch.cat([state, 2 * state, 3 * state, 4 * state])
+    apart, states = [], []
+    for at in range(4):
+        start, stop = bounds[at : at + 2]
+        own = {key: x[:, start:stop] for key, x in {"beta": beta, **gates}.items()}
+        rows = [x[:, start:stop] for x in (q, k, v)]
+        if start < stop:
+            out, s = rule(*rows, **own, initial_state=state[at : at + 1], output_final_state=True)
+            apart.append((out, rule(*rows, **own)[0]))
+        states.append(s if start < stop else state[at : at + 1])
+    packed = {"beta": beta, **gates, "cu_seqlens": bounds}
+    out, after = rule(q, k, v, **packed, initial_state=state, output_final_state=True)
+    close(out, torch.cat([with_states for with_states, _ in apart], 1))
+    close(after, torch.cat(states))
+    close(rule(q, k, v, **packed)[0], torch.cat([without for _, without in apart], 1))
+    assert torch.all(rule(q, k, v, **packed, output_final_state=True)[1][1] == 0)
+
+
+@pytest.mark.parametrize("name", DELTA[:2])
+def test_gates_in_the_kernel(name, given):
+    """-e^A log(1 + e^(g + b)), or a sigmoid above a lower bound; beta from its logit, up to 2."""
+    q, k, v, g, gk, beta, _ = given
+    raw, a_log = draw(*(gk if name == "chunk_kda" else g).shape, seed=7), draw(HV, seed=8)
+    bias = draw(*raw.shape[2:], seed=9)
+    rate = a_log.exp().reshape(HV, *(raw.ndim - 3) * (1,))
+    in_kernel = {"use_gate_in_kernel": True, "A_log": a_log, "dt_bias": bias.flatten()}
+    in_kernel |= {"use_beta_sigmoid_in_kernel": True, "allow_neg_eigval": True}
+    made = {"g": -rate * torch.log1p((raw + bias).exp()), "beta": 2 * torch.sigmoid(beta)}
+    rule = getattr(fla, name)
+    close(rule(q, unit(k), v, g=raw, beta=beta, **in_kernel)[0], rule(q, unit(k), v, **made)[0])
+    if name == "chunk_kda":
+        made["g"] = -3 * torch.sigmoid(rate * (raw + bias))
+        out, _ = rule(q, unit(k), v, g=raw, beta=beta, **in_kernel, lower_bound=-3.0, safe_gate=True)
+        close(out, rule(q, unit(k), v, **made)[0])
+
+
+def test_gradients_and_graphs(given):
+    """Of every tensor, through packed sequences too; one graph where no states of packed sequences are asked for."""
+    q, k, v, _, _, beta, state = (x[:1, :9] if x.shape[0] == B and x.ndim < 5 else x for x in given)
+    arguments = [x.detach().requires_grad_() for x in (q, k, v, -draw(1, 9, HV).exp(), beta, state[:1])]
+    bounds = torch.tensor([0, 5, 9])
+
+    def run(q, k, v, g, beta, state):
+        whole = fla.chunk_gated_delta_rule(q, k, v, g, beta, None, state, True, True)
+        parts = fla.chunk_gated_delta_rule(q, k, v, g, beta, cu_seqlens=bounds, use_qk_l2norm_in_kernel=True)
+        return *whole, parts[0]
+
+    assert torch.autograd.gradcheck(run, arguments, fast_mode=True)
+    graph = torch.compile(run, fullgraph=True, backend="aot_eager")
+    for got, wanted in zip(graph(*arguments), run(*arguments), strict=True):
+        close(got, wanted)
+
+
+def test_narrow_tensors(given):
+    """bfloat16 with gates in float32, or in bfloat16; the state is float32."""
+    q, k, v, g, _, beta, _ = given
+    q, k, v, beta = (x.bfloat16() for x in (q, unit(k), v, beta))
+    out, after = fla.chunk_gated_delta_rule(q, k, v, g.float(), beta, output_final_state=True)
+    assert (out.dtype, after.dtype) == (torch.bfloat16, torch.float32)
+    wanted, s = recur(q, k, v, decay=g.float()[..., None], beta=beta)
+    assert torch.max(torch.abs(out - wanted)) < 2**-8 * torch.max(torch.abs(wanted))
+    assert torch.max(torch.abs(after - s)) < 1e-6 * torch.max(torch.abs(s))
+
+
+REFUSED = {
+    "cp_context": (ParameterError, {"cp_context": object()}),
+    "head_first": (ParameterError, {"head_first": True}),
+    "allow_neg_eigval": (ParameterError, {"allow_neg_eigval": True}),
+    "A_log": (ParameterError, {"use_gate_in_kernel": True}),
+    "exclude each other": (ParameterError, {"state_v_first": True, "transpose_state_layout": True}),
+    "g must be \\(B, T, HV\\)": (ShapeError, {"g": draw(B, T, HV, K)}),
+    "beta must be": (ShapeError, {"beta": draw(B, T, H)}),
+    "multiple": (ShapeError, {"v": draw(B, T, 3, V)}),
+    "initial_state": (StateMismatchError, {"initial_state": draw(B, HV, V, K)}),
+    "batch of 1": (ShapeError, {"cu_seqlens": torch.tensor([0, T])}),
+    "integers": (DTypeError, {"cu_seqlens": torch.tensor([0.0, T])}),
+}
+
+
+@pytest.mark.parametrize("told", REFUSED)
+def test_what_does_not_fit_is_refused_by_name(told, given):
+    q, k, v, g, _, beta, _ = given
+    error, own = REFUSED[told]
+    with pytest.raises(error, match=told):
+        fla.chunk_gated_delta_rule(**{"q": q, "k": k, "v": v, "g": g, "beta": beta} | own)
+
+
+def test_what_changes_no_result_is_taken(given):
+    q, k, v, g, gk, beta, state = given
+    out, after = fla.chunk_kda(q, unit(k), v, gk, beta, initial_state=state, output_final_state=True)
+    same = {"chunk_size": 32, "head_first": False, "disable_recompute": True, "output_final_state": True}
+    turned = {"initial_state": state.mT, "transpose_state_layout": True}
+    with pytest.warns(DeprecationWarning, match="state_v_first"):
+        other, last = fla.chunk_kda(q, unit(k), v, gk, beta, **turned, **same)
+    close(other, out)
+    close(last, after.mT)
+    with pytest.raises(ParameterError, match="gv"):
+        fla.fused_recurrent_gated_delta_rule(q, k, v, g, gv=v)
+    with pytest.raises(ParameterError, match=f"rise from 0 to the number of tokens, {T}"):
+        fla.chunk_kda(*(x[:1] for x in (q, k, v, gk, beta)), cu_seqlens=torch.tensor([0, 9, 5, T]))
