@@ -1,5 +1,6 @@
 """Gated linear attention and the delta rule: against the recurrence of tokens in float64, and the laws of states."""
 
+import tracemalloc
 from itertools import product
 
 import numpy as np
@@ -247,3 +248,47 @@ def test_extreme_rows_and_gates(backend):
     wide = np.ones((2, 3, 2))
     out, _ = ka.gated_linear_attention(*3 * [wide[0]], erase=(wide[0], -0.1 * wide), backend=backend)
     close(out, recur(*3 * [wide[0]], erase=(wide[0], -0.1 * wide))[0])
+
+
+@pytest.mark.parametrize(("rule", "gate"), [*product(RULES, GATES)])
+def test_rows_that_lie_apart(rule, gate):
+    """Heads last but one in memory, every second row or number, rows backwards, rows repeated: the same bits."""
+    (q, k, v), options = draw(rule, gate, heads=(2, 3), l2=rule == "delta")
+    options |= {"erase": tuple(options["erase"])} if rule == "general" else {}
+    wanted, pullback = ka.vjp(ka.gated_linear_attention, q, k, v, **options)
+    g = np.random.default_rng(8).standard_normal(wanted[0].shape)
+    slopes = pullback((g, None))
+
+    def between(x):
+        return np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2)
+
+    def every_other(x):
+        return np.repeat(x, 2, axis=-1)[..., ::2]
+
+    def every_other_row(x):
+        return np.repeat(x, 2, axis=2)[:, :, ::2]
+
+    def backwards(x):
+        return np.ascontiguousarray(x[::-1, :, ::-1])[::-1, :, ::-1]
+
+    for lay in (between, every_other, every_other_row, backwards):
+        laid = {
+            name: tuple(map(lay, x)) if name == "erase" else x if x is True else lay(x) for name, x in options.items()
+        }
+        out, pullback = ka.vjp(ka.gated_linear_attention, lay(q), lay(k), lay(v), **laid)
+        np.testing.assert_array_equal(out[0], wanted[0])
+        found = pullback((lay(g), None))
+        for name in ("q", "k", "v", *(name for name in options if name != "l2_normalise")):
+            np.testing.assert_array_equal(getattr(found, name), getattr(slopes, name))
+
+
+def test_rows_of_heads_between_tokens_are_not_copied():
+    """What a call holds besides its results is less than one of four arrays."""
+    x = np.random.default_rng(0).standard_normal((1, 256, 4, 64), dtype="f4").swapaxes(1, 2)
+    ka.gated_linear_attention(x, x, x, gk=-np.abs(x))
+    logs = -np.abs(x)
+    tracemalloc.start()
+    out, state = ka.gated_linear_attention(x, x, x, gk=logs)
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert held - out.nbytes - state.s.nbytes < x.nbytes

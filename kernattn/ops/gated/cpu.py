@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array
@@ -12,9 +14,14 @@ from kernattn._runtime.parallel import share
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads, numbered
 from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, nothing, room, seconds_of
-from kernattn.ops.gated.loops import TABLE_COLUMNS, Given, run_gates
+from kernattn.ops.gated.loops import MASK, STATE, STEPS, TABLE_COLUMNS, Given, run_gates
 from kernattn.ops.gated.reference import starts
 from kernattn.ops.gated.tokens_loops import run_tokens
+
+Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...] | None]
+"""A shape, and strides in bytes where rows are not one after the other."""
+
+NOWHERE: Layout = (), None
 
 CHUNK = 16  # tokens; more compute more of the triangle and of the substitution, fewer load the state more often
 
@@ -38,8 +45,8 @@ def run(
 ) -> tuple[NDArray[Any], NDArray[Any]]:  # fmt: skip
     """Return outputs in the dtype of sums, and the state after them, in the array given for it or a new one."""
     dtype = accumulation(v)
-    plan, given = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
-    queries, before = flat(q, dtype), flat_state(state, plan, dtype)
+    plan, given, queries = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
+    before = flat_state(state, plan, dtype)
     out, after = room(plan.out, dtype), np.empty(plan.after, dtype) if after is None else after
     made, factor = (out.reshape(-1), after.reshape(-1)), dtype.type(scale)
     states = partial(loop, plan.sizes, given, queries, before, plan.table, plan.reads, factor, *made)
@@ -72,27 +79,45 @@ def work_of(
     state: Array | None,
     key_mask: Array | None,
     segment_ids: Array | None,
-) -> tuple[Plan, Given]:
-    """Return who reads what, and what the loops read of keys."""
+) -> tuple[Plan, Given, NDArray[Any]]:
+    """Return who reads what, and what the loops read of keys and of queries."""
     dtype, n = accumulation(v), v.shape[-2]
-    logs = _logs(g, gk, dtype)
-    plan = _plan_for(
-        q.shape, k.shape, v.shape, None if logs is None else logs.shape,
-        None if beta is None else beta.shape, None if read is None else read.shape,
-        None if write is None else write.shape, state is not None, dtype.itemsize,
-    )  # fmt: skip
+    arrays = q, k, v, _logs(g, gk, dtype), None if beta is None else beta[..., None], read, write
+    made = [_rows_of(x, dtype) for x in arrays]
+    plan = _plan_for(tuple(layout for _, layout in made), state is not None, dtype.itemsize)
     mask = fresh = NO_MASK
     if key_mask is not None:
         mask = flat(np.broadcast_to(key_mask, (*plan.lead, n)), bool)
     if segment_ids is not None:
         fresh = flat(np.broadcast_to(starts(np, segment_ids), (*plan.lead, n)), bool)
-    none = nothing(dtype)
-    given = Given(
-        flat(k, dtype), flat(v, dtype), none if logs is None else flat(logs, dtype),
-        none if beta is None else flat(beta, dtype), none if read is None else flat(read, dtype),
-        none if write is None else flat(write, dtype), mask, fresh, l2_normalise,
-    )  # fmt: skip
-    return plan, given
+    queries, *rows = [x for x, _ in made]
+    return plan, Given._make([*rows, mask, fresh, l2_normalise]), queries
+
+
+def _rows_of(array: Array | None, dtype: np.dtype[Any]) -> tuple[NDArray[Any], Layout]:
+    """Return rows (..., n, c) as loops read them, flat, and how they lie there: those that lie apart are not copied."""
+    if array is None:
+        return nothing(dtype), NOWHERE
+    size, strides = dtype.itemsize, array.strides
+    whole = array.shape[-1] == 1 or strides[-1] == size
+    if array.flags.c_contiguous or array.dtype != dtype or not whole or any(x < 0 or x % size for x in strides):
+        return flat(array, dtype), (array.shape, None)
+    last = sum((count - 1) * x for count, x in zip(array.shape, strides, strict=True))
+    return as_strided(array, (last // size + 1,), (size,), writeable=False), (array.shape, strides)
+
+
+def _places(layout: Layout, itemsize: int) -> tuple[NDArray[np.int64], int]:
+    """Return where the rows of each head (...) begin, and how far a row is from the next."""
+    (shape, strides), first = layout, np.zeros((), np.int64)
+    if not shape:
+        return first, 0
+    if strides is None:
+        steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    else:
+        steps = [x // itemsize for x in strides]
+    for count, step in zip(shape[:-2], steps, strict=False):
+        first = first[..., None] + step * np.arange(count)
+    return first, steps[-2]
 
 
 def _logs(g: Array | None, gk: Array | None, dtype: np.dtype[Any]) -> NDArray[Any] | None:
@@ -116,28 +141,25 @@ def flat_state(state: Array | None, plan: Plan, dtype: np.dtype[Any]) -> NDArray
 
 @keep_while_small
 def _plan_for(
-    q: tuple[int, ...],
-    k: tuple[int, ...],
-    v: tuple[int, ...],
-    logs: tuple[int, ...] | None,
-    beta: tuple[int, ...] | None,
-    read: tuple[int, ...] | None,
-    write: tuple[int, ...] | None,
+    layouts: tuple[Layout, ...],  # of q, k, v, logs, beta, read and write
     begun: bool,
     itemsize: int,
 ) -> Plan:
-    (*q_lead, n, d), e, channels = q, v[-1], 1 if logs is None else logs[-1]
-    shapes = (k, 2), (v, 2), (logs, 2), (beta, 1), (read, 2), (write, 2)
-    leads = [() if shape is None else tuple(shape[:-axes]) for shape, axes in shapes]
-    lead = np.broadcast_shapes(*leads)
+    ((*q_lead, n, d), _), _, ((*_, e), _), (logs, _), *_ = layouts
+    channels = logs[-1] if logs else 1
+    (of_q, step_q), *found = [_places(layout, itemsize) for layout in layouts]
+    lead = np.broadcast_shapes(*(first.shape for first, _ in found))
     who = heads(tuple(q_lead), lead, lead)
     table = np.full((len(who.k), TABLE_COLUMNS), -1, np.int64)
-    for column, own in enumerate([*leads, lead, *([lead] if begun else [])]):
-        table[:, column] = numbered(own, lead).reshape(-1)[who.k]
+    for column, (first, step) in enumerate(found):
+        table[:, column] = np.broadcast_to(first, lead).reshape(-1)[who.k]
+        table[:, STEPS + column] = step
+    for column in (MASK, STATE) if begun else (MASK,):
+        table[:, column] = numbered(lead, lead).reshape(-1)[who.k]
+    heads_q, heads_out = who.reads[..., 0], who.reads[..., 1]
+    reads = np.stack([of_q.reshape(-1)[heads_q], heads_out, np.full_like(heads_q, step_q)], axis=-1)
     chunk = min(CHUNK, n)
-    flops = (4 + 2 * who.reads.shape[1]) * d * e + (1 + who.reads.shape[1]) * chunk * (
-        d * (1 if channels == 1 else 4) + e
-    )
+    flops = (4 + 2 * reads.shape[1]) * d * e + (1 + reads.shape[1]) * chunk * (d * (1 if channels == 1 else 4) + e)
     seconds = len(table) * n * seconds_of(flops, 0, itemsize)
     out = (*who.out_lead, n, e)
-    return Plan((n, d, e, channels, chunk), lead, out, (*lead, d, e), table, who.reads, seconds)
+    return Plan((n, d, e, channels, chunk), lead, out, (*lead, d, e), table, reads, seconds)

@@ -11,12 +11,14 @@ from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
 
-K, V, DECAY, BETA, READ, WRITE, MASK, STATE = range(8)
-TABLE_COLUMNS = 8
-"""Columns of the table of states: heads of k, v, the log decays, beta, a, b, the mask, and the state before, or -1."""
+K, V, DECAY, BETA, READ, WRITE = range(6)
+STEPS, MASK, STATE = 6, 12, 13
+TABLE_COLUMNS = 14
+"""Columns of the table of states: where rows of k, v, the log decays, beta, a and b begin; from STEPS on, how far a row
+of each is from the next; heads of the mask, and of the state before, or -1."""
 
-QUERY, OUT = range(2)
-"""Of reads: heads of q and of out."""
+QUERY, OUT, QUERY_STEP = range(3)
+"""Of reads: where rows of q begin, heads of out, and how far a row of q is from the next."""
 
 EPSILON = 1e-6
 
@@ -58,6 +60,12 @@ def room_for(d, e, channels, tokens, like):
 
 
 @inner
+def row_of(own, column, t):
+    """Return where the row of a token is."""
+    return own[column] + t * own[STEPS + column]
+
+
+@inner
 def inverse_norm(x):
     """Return 1 over the norm of a row, whose square need be no float."""
     one, square, peak = x.dtype.type(1), x.dtype.type(EPSILON), x.dtype.type(0)
@@ -74,7 +82,7 @@ def inverse_norm(x):
 
 
 @inner
-def load_rows(x, at, rows, d, mask, mask_at, normalise, tile, row):
+def load_rows(x, at, step, rows, d, mask, mask_at, normalise, tile, row):
     """Load rows, 0 where there is no key, over their norms where that is asked for."""
     for i in range(rows):
         y = window(tile, i * row, d)
@@ -82,7 +90,7 @@ def load_rows(x, at, rows, d, mask, mask_at, normalise, tile, row):
             for c in range(d):
                 y[c] = 0
             continue
-        copy(x, at + i * d, d, tile, i * row)
+        copy(x, at + i * step, d, tile, i * row)
         if normalise:
             factor = inverse_norm(y)
             for c in range(d):
@@ -90,21 +98,21 @@ def load_rows(x, at, rows, d, mask, mask_at, normalise, tile, row):
 
 
 @phase
-def load_strength(beta, at, rows, mask, mask_at, room):
+def load_strength(beta, at, step, rows, mask, mask_at, room):
     """Load beta, 0 where there is no key."""
     for i in range(rows):
         there = mask.size == 0 or mask[mask_at + i]
-        room.strength[i] = beta[at + i] if there else beta.dtype.type(0)
+        room.strength[i] = beta[at + i * step] if there else beta.dtype.type(0)
 
 
 @phase
-def load_decays(logs, at, rows, channels, mask, mask_at, fresh, room):
+def load_decays(logs, at, step, rows, channels, mask, mask_at, fresh, room):
     """Load the logs of decays: 0 where there is no key, -inf where a sequence begins."""
     for i in range(rows):
         y = window(room.logs, i * channels, channels)
         begins = fresh.size > 0 and fresh[mask_at + i]
         for c in range(channels):
-            log = logs[at + i * channels + c] if logs.size > 0 else logs.dtype.type(0)
+            log = logs[at + i * step + c] if logs.size > 0 else logs.dtype.type(0)
             if mask.size > 0 and not mask[mask_at + i]:
                 log = logs.dtype.type(0)
             y[c] = -np.inf if begins else log
@@ -287,16 +295,19 @@ def open_chunk(given, own, start, rows, sizes, state, room):
     """Load keys, values and decays of a chunk, and write what its tokens write; `state` is its start."""
     n, d, e, channels, _ = sizes
     mask_at = own[MASK] * n + start
-    load_rows(given.k, (own[K] * n + start) * d, rows, d, given.mask, mask_at, given.normalise, room.keys, room.row_d)
-    load_rows(given.v, (own[V] * n + start) * e, rows, e, given.mask, mask_at, False, room.written, room.row_e)
-    load_decays(given.logs, (own[DECAY] * n + start) * channels, rows, channels, given.mask, mask_at, given.fresh, room)
+    at_k, at_v, at_logs = row_of(own, K, start), row_of(own, V, start), row_of(own, DECAY, start)
+    load_rows(
+        given.k, at_k, own[STEPS + K], rows, d, given.mask, mask_at, given.normalise, room.keys, room.row_d
+    )  # fmt: skip
+    load_rows(given.v, at_v, own[STEPS + V], rows, e, given.mask, mask_at, False, room.written, room.row_e)
+    load_decays(given.logs, at_logs, own[STEPS + DECAY], rows, channels, given.mask, mask_at, given.fresh, room)
     sum_logs(rows, channels, room)
     if channels == 1:
         decay_pairs(rows, room)
     else:
         fade_keys(rows, d, room)
     if given.beta.size > 0:
-        load_strength(given.beta, own[BETA] * n + start, rows, given.mask, mask_at, room)
+        load_strength(given.beta, row_of(own, BETA, start), own[STEPS + BETA], rows, given.mask, mask_at, room)
         score(room.keys, rows, d, channels, room, room.reads)
         read_start(room.keys, rows, d, e, channels, state, room)
         substitute(rows, e, room)
@@ -309,20 +320,20 @@ def rows_of_one_chunk(given, own, start, rows, sizes):
     Products of a chunk have zeros where a token does not see another, and zero times NaN is NaN.
     """
     n, d, e, channels, _ = sizes
-    mask_at, at = own[MASK] * n + start, own[DECAY] * n + start
+    mask_at = own[MASK] * n + start
     for i in range(1, rows):
         if given.fresh.size > 0 and given.fresh[mask_at + i]:
             return i
         if given.mask.size > 0 and not given.mask[mask_at + i]:
             continue
         if given.logs.size > 0:
-            if channels == 1 and not abs(given.logs[at + i]) < np.inf:
+            if channels == 1 and not abs(given.logs[row_of(own, DECAY, start + i)]) < np.inf:
                 return i
-            if channels > 1 and some_nan(window(given.logs, (at + i) * channels, channels)):
+            if channels > 1 and some_nan(window(given.logs, row_of(own, DECAY, start + i), channels)):
                 return i
-        if given.beta.size > 0 and not finite(window(given.beta, own[BETA] * n + start + i, 1)):
+        if given.beta.size > 0 and not finite(window(given.beta, row_of(own, BETA, start + i), 1)):
             return i
-        k, v = window(given.k, (own[K] * n + start + i) * d, d), window(given.v, (own[V] * n + start + i) * e, e)
+        k, v = window(given.k, row_of(own, K, start + i), d), window(given.v, row_of(own, V, start + i), e)
         if not finite(k) or not finite(v):
             return i
     return rows
@@ -353,8 +364,9 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
             rows = rows_of_one_chunk(given, own, start, min(chunk, n - start), sizes)
             open_chunk(given, own, start, rows, sizes, state, room)
             for reader in range(reads.shape[1]):
-                at_q, at_out = reads[head, reader, QUERY] * n + start, reads[head, reader, OUT] * n + start
-                load_rows(q, at_q * d, rows, d, window(given.mask, 0, 0), 0, given.normalise, room.queries, row_d)
+                step_q, at_out = reads[head, reader, QUERY_STEP], reads[head, reader, OUT] * n + start
+                at_q, no_mask = reads[head, reader, QUERY] + start * step_q, window(given.mask, 0, 0)
+                load_rows(q, at_q, step_q, rows, d, no_mask, 0, given.normalise, room.queries, row_d)
                 score(room.queries, rows, d, channels, room, room.scores)
                 read_start(room.queries, rows, d, e, channels, state, room)
                 product(

@@ -5,7 +5,22 @@ from typing import Any, NamedTuple
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
 from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
-from kernattn.ops.gated.loops import BETA, DECAY, MASK, OUT, QUERY, READ, STATE, WRITE, K, V, load_rows, seen
+from kernattn.ops.gated.loops import (
+    BETA,
+    DECAY,
+    MASK,
+    OUT,
+    QUERY,
+    QUERY_STEP,
+    READ,
+    STATE,
+    WRITE,
+    K,
+    V,
+    load_rows,
+    row_of,
+    seen,
+)
 from kernattn.ops.step.sums_loops import read, renew
 
 
@@ -42,9 +57,9 @@ def load_token(given, own, t, sizes, token):
     mask_at, beta = own[MASK] * n + t, token.key.dtype.type(0)
     there = given.mask.size == 0 or given.mask[mask_at]
     begins = given.fresh.size > 0 and given.fresh[mask_at]
-    load_rows(given.k, (own[K] * n + t) * d, 1, d, given.mask, mask_at, given.normalise, token.key, d)
-    load_rows(given.v, (own[V] * n + t) * e, 1, e, given.mask, mask_at, False, token.value, e)
-    logs = window(given.logs, (own[DECAY] * n + t) * channels if given.logs.size > 0 else 0, channels)
+    load_rows(given.k, row_of(own, K, t), d, 1, d, given.mask, mask_at, given.normalise, token.key, d)
+    load_rows(given.v, row_of(own, V, t), e, 1, e, given.mask, mask_at, False, token.value, e)
+    logs = window(given.logs, row_of(own, DECAY, t) if given.logs.size > 0 else 0, channels)
     for c in range(d):
         token.decay[c] = 0 if begins else 1
     if there and not begins and given.logs.size > 0:
@@ -57,12 +72,12 @@ def load_token(given, own, t, sizes, token):
                 token.decay[c] = decayed(logs[c])
     if given.beta.size > 0:
         if there:
-            beta = given.beta[own[BETA] * n + t]
+            beta = given.beta[row_of(own, BETA, t)]
         for c in range(d):
             token.reader[c] = token.decay[c] * token.key[c]
     if given.read.size > 0:
-        load_rows(given.read, (own[READ] * n + t) * d, 1, d, given.mask, mask_at, False, token.reader, d)
-        load_rows(given.write, (own[WRITE] * n + t) * d, 1, d, given.mask, mask_at, False, token.writer, d)
+        load_rows(given.read, row_of(own, READ, t), d, 1, d, given.mask, mask_at, False, token.reader, d)
+        load_rows(given.write, row_of(own, WRITE, t), d, 1, d, given.mask, mask_at, False, token.writer, d)
         if begins:
             token.reader[:] = 0
     gone = False
@@ -133,8 +148,9 @@ def run_tokens(sizes, given, q, before, table, reads, scale, out, after, low, hi
             beta, gone = load_token(given, own, t, sizes, token)
             begins = given.fresh.size > 0 and given.fresh[own[MASK] * n + t]
             for reader in range(reads.shape[1]):
-                at_q, at_out = reads[head, reader, QUERY] * n + t, reads[head, reader, OUT] * n + t
-                load_rows(q, at_q * d, 1, d, no_mask, 0, given.normalise, token.query, d)
+                at_q = reads[head, reader, QUERY] + t * reads[head, reader, QUERY_STEP]
+                at_out = reads[head, reader, OUT] * n + t
+                load_rows(q, at_q, d, 1, d, no_mask, 0, given.normalise, token.query, d)
                 for c in range(d):
                     token.query[c] *= scale
                 if reader == 0:

@@ -19,7 +19,7 @@ def gated_vjp(
     segment_ids: Array | None, out: Array | None, after: Array | None,
 ) -> Cotangents:  # fmt: skip
     dtype = accumulation(v)
-    plan, given = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
+    plan, given, queries = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
     n, d, e, channels, _ = plan.sizes
     none, unwanted = nothing(dtype), unwritten(dtype)
     dq = np.empty((*plan.out[:-1], d), dtype)
@@ -28,7 +28,7 @@ def gated_vjp(
     strength = unwanted if beta is None else np.empty((*plan.lead, n), dtype)
     d_read, d_write = (unwanted if x is None else np.empty(dk.shape, dtype) for x in (read, write))
     d_state = unwanted if state is None else np.empty(plan.after, dtype)
-    queries, before = flat(q, dtype), flat_state(state, plan, dtype)
+    before = flat_state(state, plan, dtype)
     g_out, g_after = none if out is None else flat(out, dtype), none if after is None else flat(after, dtype)
     reads = queries, before, g_out, g_after, plan.table, plan.reads, dtype.type(scale)
     if read is None:

@@ -16,7 +16,9 @@ from kernattn.ops.gated.loops import (
     MASK,
     OUT,
     QUERY,
+    QUERY_STEP,
     STATE,
+    STEPS,
     K,
     carry,
     inverse_norm,
@@ -24,6 +26,7 @@ from kernattn.ops.gated.loops import (
     load_state,
     open_chunk,
     room_for,
+    row_of,
     rows_of_one_chunk,
     score,
     seen,
@@ -252,7 +255,7 @@ def _pull_substitution(rows, e, room, back):
 
 
 @phase
-def _write_rows(tile, row, x, at, rows, d, mask, mask_at, normalise, units, target, to):
+def _write_rows(tile, row, x, at, step, rows, d, mask, mask_at, normalise, units, target, to):
     """Write cotangents of rows, 0 where there is no key; where rows were normalised, of what they were."""
     for i in range(rows):
         g, y = window(tile, i * row, d), window(target, to + i * d, d)
@@ -260,7 +263,7 @@ def _write_rows(tile, row, x, at, rows, d, mask, mask_at, normalise, units, targ
             for c in range(d):
                 y[c] = 0
         elif normalise:
-            raw, unit = window(x, at + i * d, d), window(units, i * row, d)
+            raw, unit = window(x, at + i * step, d), window(units, i * row, d)
             factor, along = inverse_norm(raw), x.dtype.type(0)
             for c in range(d):
                 along += unit[c] * g[c]
@@ -352,8 +355,9 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                 _pull_end(rows, d, e, channels, room, back)
                 _pull_state(rows, d, e, channels, state, room, back)
                 for reader in range(reads.shape[1]):
-                    at_q, at_out = reads[head, reader, QUERY] * n + start, reads[head, reader, OUT] * n + start
-                    load_rows(q, at_q * d, rows, d, no_mask, 0, given.normalise, room.queries, row_d)
+                    step_q, at_out = reads[head, reader, QUERY_STEP], reads[head, reader, OUT] * n + start
+                    at_q = reads[head, reader, QUERY] + start * step_q
+                    load_rows(q, at_q, step_q, rows, d, no_mask, 0, given.normalise, room.queries, row_d)
                     score(room.queries, rows, d, channels, room, room.scores)
                     _load_cotangents(g_out, at_out * e, rows, e, scale, room, back)
                     product(
@@ -361,14 +365,14 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                     )  # fmt: skip
                     _pull_reading(room.queries, room.scores, False, rows, d, e, channels, state, room, back)
                     _write_rows(
-                        back.rows, row_d, q, at_q * d, rows, d, no_mask, 0, given.normalise, room.queries, found.q,
+                        back.rows, row_d, q, at_q, step_q, rows, d, no_mask, 0, given.normalise, room.queries, found.q,
                         at_out * d,
                     )  # fmt: skip
                 mask_at, at = own[MASK] * n + start, head * n + start
                 if delta:
                     _pull_substitution(rows, e, room, back)
                 _write_rows(
-                    back.written, row_e, q, 0, rows, e, given.mask, mask_at, False, room.written, found.v, at * e
+                    back.written, row_e, q, 0, 0, rows, e, given.mask, mask_at, False, room.written, found.v, at * e
                 )  # fmt: skip
                 if delta:
                     _pull_reading(room.keys, room.reads, True, rows, d, e, channels, state, room, back)
@@ -377,12 +381,12 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                         for a in range(d):
                             y[a] += x[a]
                     _write_rows(
-                        back.strength, 1, q, 0, rows, 1, given.mask, mask_at, False, back.strength, found.beta, at
+                        back.strength, 1, q, 0, 0, rows, 1, given.mask, mask_at, False, back.strength, found.beta, at
                     )  # fmt: skip
-                at_k = (own[K] * n + start) * d
+                at_k, step_k = row_of(own, K, start), own[STEPS + K]
                 _write_rows(
-                    back.keys, row_d, given.k, at_k, rows, d, given.mask, mask_at, given.normalise, room.keys, found.k,
-                    at * d,
+                    back.keys, row_d, given.k, at_k, step_k, rows, d, given.mask, mask_at, given.normalise, room.keys,
+                    found.k, at * d,
                 )  # fmt: skip
                 if found.logs.size > 0:
                     for i in range(rows):
@@ -391,7 +395,7 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                             for a in range(channels):
                                 logs[a] = 0
                     _write_rows(
-                        back.logs, channels, q, 0, rows, channels, given.mask, mask_at, False, back.logs, found.logs,
+                        back.logs, channels, q, 0, 0, rows, channels, given.mask, mask_at, False, back.logs, found.logs,
                         at * channels,
                     )  # fmt: skip
                 copy(back.before, 0, area, back.state, 0)

@@ -7,7 +7,19 @@ from typing import Any, NamedTuple
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
-from kernattn.ops.gated.loops import MASK, OUT, QUERY, STATE, K, inverse_norm, load_rows, load_state, seen
+from kernattn.ops.gated.loops import (
+    MASK,
+    OUT,
+    QUERY,
+    QUERY_STEP,
+    STATE,
+    K,
+    inverse_norm,
+    load_rows,
+    load_state,
+    row_of,
+    seen,
+)
 from kernattn.ops.gated.tokens_loops import advance, load_token, token_for
 from kernattn.ops.step.sums_loops import read
 
@@ -145,13 +157,14 @@ def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, fo
                 begins = given.fresh.size > 0 and given.fresh[mask_at]
                 old, new = window(states, i * area, area), window(states, (i + 1) * area, area)
                 for reader in range(reads.shape[1]):
-                    at_q, at_out = reads[head, reader, QUERY] * n + t, reads[head, reader, OUT] * n + t
-                    load_rows(q, at_q * d, 1, d, no_mask, 0, given.normalise, token.query, d)
+                    at_q = reads[head, reader, QUERY] + t * reads[head, reader, QUERY_STEP]
+                    at_out = reads[head, reader, OUT] * n + t
+                    load_rows(q, at_q, d, 1, d, no_mask, 0, given.normalise, token.query, d)
                     for c in range(e):
                         back.out[c] = scale * g_out[at_out * e + c] if g_out.size > 0 else 0
                     _pull_query(new, token.query, d, e, back, g_state)
                     if given.normalise:
-                        _of_direction(back.query, token.query, window(q, at_q * d, d))
+                        _of_direction(back.query, token.query, window(q, at_q, d))
                     _write(back.query, True, found.q, at_out * d)
                 load_token(given, own, t, sizes, token)
                 token.known[:] = 0
@@ -159,7 +172,7 @@ def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, fo
                     read(old, token.reader, token.known)
                 _pull_token(old, d, e, token, back, g_state)
                 if given.normalise:
-                    _of_direction(back.key, token.key, window(given.k, (own[K] * n + t) * d, d))
+                    _of_direction(back.key, token.key, window(given.k, row_of(own, K, t), d))
                 _write(back.key, there, found.k, at * d)
                 _write(back.value, there, found.v, at * e)
                 _write(back.reader, there and not begins, found.read, at * d)
