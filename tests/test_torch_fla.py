@@ -1,5 +1,8 @@
 """kernattn.torch.fla: names of flash-linear-attention against the recurrence of tokens in float64."""
 
+import inspect
+import re
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -82,6 +85,71 @@ def test_delta_rules(name, given):
         close(after, s.mT)
 
 
+def backwards(*arrays):
+    return [None if x is None else x.flip(1) for x in arrays]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", ["simple_gla", "gla", "retention", "lightning_attn"])
+def test_decays(name, reverse, given):
+    """Chunked and recurrent, forwards and, where the recurrent ones can, from the last token to the first."""
+    q, k, v, g, gk, _, state = given
+    q, k = (x.repeat_interleave(2, 2) for x in (q, k))
+    gamma, heads = -draw(HV, seed=7).exp(), torch.arange(HV, dtype=torch.float64)
+    constants = {"retention": torch.log(1 - 2 ** (-5 - heads)), "lightning_attn": -8 * heads / HV * (1 - 3 / 7)}
+    own = {
+        "simple_gla": {"g": g, "g_gamma": gamma},
+        "gla": {"gk": gk},
+        "lightning_attn": {"layer_idx": 3, "num_layers": 7},
+    }
+    decay = (
+        gk if name == "gla" else (g + gamma if name == "simple_gla" else constants[name].expand(B, T, HV))[..., None]
+    )
+    options = {"initial_state": state, "output_final_state": True, **own.get(name, {})}
+    rows = backwards(q, k, v, decay) if reverse else (q, k, v, decay)
+    out, s = recur(*rows[:3], decay=rows[3], state=state)
+    wanted = backwards(out)[0] if reverse else out
+    got, after = getattr(fla, f"fused_recurrent_{name}")(q, k, v, reverse=reverse, **options)
+    close(got, wanted)
+    close(after, s)
+    if not reverse:
+        if name == "gla":
+            options["g"] = options.pop("gk")
+        got, after = getattr(fla, f"chunk_{name}")(q, k, v, **options)
+        close(got, wanted)
+        close(after, s)
+
+
+def test_reversed_packed_sequences(given):
+    """Each is reversed in its own place."""
+    q, k, v, g, *_ = (x[:1] for x in given)
+    bounds, run = torch.tensor([0, 8, T]), fla.fused_recurrent_simple_gla
+    parts = [[x[:, a:b] for x in (q, k, v, g)] for a, b in ((0, 8), (8, T))]
+    wanted = [run(*part, reverse=True, output_final_state=True) for part in parts]
+    for states in (False, True):
+        out, after = run(q, k, v, g, reverse=True, output_final_state=states, cu_seqlens=bounds)
+        close(out, torch.cat([o for o, _ in wanted], 1))
+    close(after, torch.cat([s for _, s in wanted]))
+
+
+def test_rwkv7(given):
+    """The chunked one has a scale of 1 by default, the recurrent one that of others, and it returns the state."""
+    q, k, v, _, gk, _, state = given
+    q, k = (x.repeat_interleave(2, 2) for x in (q, k))
+    kk, rate = unit(draw(B, T, HV, K, seed=7)), torch.sigmoid(draw(B, T, HV, K, seed=8))
+    pair = {"a": -kk, "b": kk * rate}
+    wanted, s = recur(q, k, v, decay=gk, **pair, state=state, scale=1.0)
+    out, none = fla.chunk_rwkv7(q, gk, k, v, **pair, initial_state=state, safe_gate=True)
+    assert none is None
+    close(out, wanted)
+    out, after = fla.fused_recurrent_rwkv7(q, gk, k, v, **pair, initial_state=state)
+    close(out, wanted * K**-0.5)
+    close(after, s)
+    close(fla.fused_mul_recurrent_rwkv7(q, gk, k, v, kk, rate, initial_state=state)[0], wanted)
+    with pytest.raises(ShapeError, match=r"w must be .* beside r of shape"):
+        fla.chunk_rwkv7(q, gk[..., :3], k, v, **pair)
+
+
 @pytest.mark.parametrize("name", DELTA)
 def test_packed_sequences_are_those_one_by_one(name, given):
     """With states in and out, and without; an empty sequence hands on its state."""
@@ -139,6 +207,55 @@ def test_gradients_and_graphs(given):
     graph = torch.compile(run, fullgraph=True, backend="aot_eager")
     for got, wanted in zip(graph(*arguments), run(*arguments), strict=True):
         close(got, wanted)
+
+
+SIGNATURES = """
+chunk_delta_rule: q k v beta scale? initial_state? output_final_state=0 use_qk_l2norm_in_kernel=0 cu_seqlens?
+    cu_seqlens_cpu? **
+chunk_gated_delta_rule: q k v g beta scale? initial_state? output_final_state=0 use_qk_l2norm_in_kernel=0
+    use_beta_sigmoid_in_kernel=0 allow_neg_eigval=0 state_v_first=0 cu_seqlens? cu_seqlens_cpu? cp_context? **
+chunk_gla: q k v g scale? initial_state? output_final_state=0 state_v_first=0 cu_seqlens? cu_seqlens_cpu?
+chunk_kda: q k v g beta scale? initial_state? output_final_state=0 use_qk_l2norm_in_kernel=0 use_gate_in_kernel=0
+    use_beta_sigmoid_in_kernel=0 allow_neg_eigval=0 safe_gate=0 lower_bound? disable_recompute=0
+    return_intermediate_states=0 state_v_first=0 cu_seqlens? cu_seqlens_cpu? cp_context? **
+chunk_lightning_attn: q k v layer_idx num_layers scale? initial_state? output_final_state=0 cu_seqlens? **
+chunk_retention: q k v scale? initial_state? output_final_state=0 cu_seqlens? **
+chunk_rwkv7: r w k v a b scale=1.0 initial_state? output_final_state=0 cu_seqlens? cu_seqlens_cpu? safe_gate=0
+    chunk_size? disable_recompute=0 cp_context? **
+chunk_simple_gla: q k v g? g_gamma? scale? initial_state? output_final_state=0 state_v_first=0 cu_seqlens?
+    cu_seqlens_cpu? **
+fused_mul_recurrent_rwkv7: r w k v kk a scale=1.0 initial_state? output_final_state=0 reverse=0 cu_seqlens? **
+fused_recurrent_delta_rule: q k v beta? scale? initial_state? output_final_state=0 use_qk_l2norm_in_kernel=0
+    cu_seqlens?
+fused_recurrent_gated_delta_rule: q k v g? gk? gv? beta? scale? initial_state? output_final_state=0
+    use_qk_l2norm_in_kernel=0 use_gate_in_kernel=0 A_log? dt_bias? use_beta_sigmoid_in_kernel=0 allow_neg_eigval=0
+    state_v_first=0 cu_seqlens? **
+fused_recurrent_gla: q k v gk? gv? scale? initial_state? output_final_state=0 reverse=0 state_v_first=0 cu_seqlens?
+    **
+fused_recurrent_kda: q k v g beta A_log? dt_bias? scale? initial_state? output_final_state=0
+    use_qk_l2norm_in_kernel=0 use_gate_in_kernel=0 use_beta_sigmoid_in_kernel=0 allow_neg_eigval=0 lower_bound?
+    state_v_first=0 cu_seqlens? **
+fused_recurrent_lightning_attn: q k v layer_idx num_layers scale? initial_state? output_final_state=0 reverse=0
+    cu_seqlens? **
+fused_recurrent_retention: q k v scale? initial_state? output_final_state=0 reverse=0 state_v_first=0 cu_seqlens? **
+fused_recurrent_rwkv7: r w k v a b scale? initial_state? output_final_state=1 cu_seqlens? **
+fused_recurrent_simple_gla: q k v g? g_gamma? scale? initial_state? output_final_state=0 reverse=0 state_v_first=0
+    cu_seqlens? **
+"""
+
+
+def test_signatures_are_those_of_release_0_5_2():
+    """In its order; a question mark is a default of None."""
+    defaults = {inspect.Parameter.empty: "", None: "?", False: "=0", True: "=1"}
+    for line in re.sub(r"\n +", " ", SIGNATURES).strip().splitlines():
+        name, own = line.split(": ")
+        given = [x for x in inspect.signature(getattr(fla, name)).parameters.values() if x.kind != x.KEYWORD_ONLY]
+        told = ["**" if x.kind == x.VAR_KEYWORD else x.name + _told(x.default, defaults) for x in given]
+        assert " ".join(told) == own, name
+
+
+def _told(default, defaults):
+    return "=1.0" if type(default) is float else defaults[default]
 
 
 def test_narrow_tensors(given):

@@ -32,6 +32,7 @@ def run(
     beta: Tensor | None = None,
     erase: tuple[Tensor, Tensor] | None = None,
     constant: Tensor | None = None,
+    names: dict[str, str] | None = None,
     use_qk_l2norm_in_kernel: bool = False,
     reverse: bool = False,
     state_v_first: bool = False,
@@ -42,8 +43,8 @@ def run(
     """Return outputs (B, T, HV, V) and the state (N, HV, K, V) of each sequence, None where it is not asked for.
 
     q and k are (B, T, H, K) and v (B, T, HV, V); a head of keys serves HV / H consecutive ones of values. g and beta
-    are (B, T, HV), gk and both of `erase` (B, T, HV, K); `constant` (HV,) holds logs of decays. Chunks have a size of
-    their own: another changes rounding alone.
+    are (B, T, HV), gk and both of `erase` (B, T, HV, K); `constant` (HV,) holds logs of decays. `names` says what a
+    caller calls them. Chunks have a size of their own: another changes rounding alone.
     """
     for name, value in others.items():
         if value is not None and value is not False:
@@ -57,7 +58,7 @@ def run(
     if erase is not None:
         given |= {"a": erase[0], "b": erase[1]}
     arrays = {name: x for name, x in given.items() if x is not None}
-    _check(arrays, constant)
+    _check(arrays, constant, names or {})
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     arrays |= {name: x.to(wide) for name, x in arrays.items() if name not in ("q", "k", "v")}
     state = None if initial_state is None else initial_state.mT if state_v_first else initial_state
@@ -142,25 +143,24 @@ def _one_by_one(
     return torch.cat(outs, 1), torch.cat(states)
 
 
-def _check(arrays: dict[str, Tensor], constant: Tensor | None) -> None:
+def _check(arrays: dict[str, Tensor], constant: Tensor | None, names: dict[str, str]) -> None:
     """Raise where an array has not the layout of tokens before heads."""
     for name, x in arrays.items():
         axes = 3 if name in HEADS else 4
         if x.ndim != axes:
             layout = "(B, T, HV)" if name in HEADS else "(B, T, heads, channels)"
-            raise ShapeError(f"{name} must be {layout}; got shape {tuple(x.shape)}")
-    q, v = arrays["q"], arrays["v"]
-    (b, t, h, d), heads = q.shape, v.shape[2]
+            raise ShapeError(f"{names.get(name, name)} must be {layout}; got shape {tuple(x.shape)}")
+    (b, t, h, d), (*_, heads, e), reads = arrays["q"].shape, arrays["v"].shape, names.get("q", "q")
     if heads % h:
-        raise ShapeError(f"heads of v must be a multiple of those of q, {h}; got {heads}")
+        raise ShapeError(f"heads of v must be a multiple of those of {reads}, {h}; got {heads}")
     for name, x in arrays.items():
-        wanted = (b, t, h, d) if name in "qk" else (b, t, heads, *x.shape[3:]) if name == "v" else (b, t, heads, d)
-        if tuple(x.shape) != wanted[: x.ndim]:
+        wanted = b, t, h if name in ("q", "k") else heads, *(() if name in HEADS else (e if name == "v" else d,))
+        if tuple(x.shape) != wanted:
             raise ShapeError(
-                f"{name} must be {wanted[: x.ndim]} beside q of shape {(b, t, h, d)}; got {tuple(x.shape)}"
+                f"{names.get(name, name)} must be {wanted} beside {reads} of shape {(b, t, h, d)}; got {tuple(x.shape)}"
             )
     if constant is not None and tuple(constant.shape) != (heads,):
-        raise ShapeError(f"logs of decays that are constant must be {(heads,)}; got shape {tuple(constant.shape)}")
+        raise ShapeError(f"g_gamma must be {(heads,)}, a number for each head; got shape {tuple(constant.shape)}")
 
 
 def _check_packed(cu_seqlens: Tensor, q: Tensor) -> int:
