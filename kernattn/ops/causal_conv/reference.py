@@ -2,9 +2,7 @@
 
 from types import ModuleType
 
-import numpy as np
-
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zeros
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn.ops.causal.reference import count_segments
 
 
@@ -13,11 +11,10 @@ def causal_conv(x: Array, weight: Array, bias: Array | None, silu: bool, segment
     xp, (n, taps) = namespace(x=x), (x.shape[-2], weight.shape[-1])
     dtype = accumulation_dtype(xp, x)
     wide, weight = xp.astype(x, dtype, copy=False), xp.astype(weight, dtype, copy=False)
-    before = xp.concat([zeros(xp, (*x.shape[:-2], taps - 1, x.shape[-1]), dtype, x), wide], axis=-2)
     segment = None if segment_ids is None else count_segments(xp, segment_ids)
     out = wide * weight[:, taps - 1]
     for back in range(1, min(taps, n)):
-        earlier = before[..., taps - 1 - back : taps - 1 - back + n, :]
+        earlier = xp.concat([xp.zeros_like(wide[..., :back, :]), wide[..., :-back, :]], axis=-2)
         if segment is not None:
             ours = xp.concat([segment[..., :back], segment[..., :-back]], axis=-1) == segment
             earlier = xp.where(ours[..., None], earlier, xp.zeros_like(earlier))
@@ -25,7 +22,6 @@ def causal_conv(x: Array, weight: Array, bias: Array | None, silu: bool, segment
     return finished(xp, out, bias, silu, x)
 
 
-@np.errstate(over="ignore")
 def finished(xp: ModuleType, out: Array, bias: Array | None, silu: bool, like: Array) -> Array:
     """Return sums over taps as outputs: with their bias, through the activation, in the dtype of the inputs."""
     if bias is not None:

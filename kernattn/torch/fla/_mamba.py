@@ -1,0 +1,205 @@
+"""Mamba-2's state space, by the names of the package mamba_ssm: one decay for each head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu, softplus
+
+from kernattn.attention import GatedState, gated_linear_attention
+from kernattn.errors import ParameterError, ShapeError
+from kernattn.ops.selective_step import OP as STEP
+from kernattn.ops.selective_step.reference import selective_step
+
+
+def mamba_chunk_scan_combined(
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    chunk_size: int | None = None,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    initial_states: Tensor | None = None,
+    seq_idx: Tensor | None = None,
+    dt_softplus: bool = False,
+    dt_limit: tuple[float, float] = (0.0, float("inf")),
+    return_final_states: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    r""":math:`S_t = e^{\Delta_t A} S_{t-1} + \Delta_t x_t B_t^T`, :math:`y_t = S_t C_t + D x_t` (Dao and Gu 2024).
+
+    It is `kernattn.gated_linear_attention` of `kernattn.gates.mamba2`.
+
+    Parameters
+    ----------
+    x : (batch, T, heads, p) tensor
+        What enters the state.
+    dt : (batch, T, heads) tensor
+        Steps :math:`\Delta`, or what they are made of.
+    A : (heads,) tensor
+        Rates, below 0.
+    B, C : (batch, T, groups, n) tensor
+        How x enters the state, and how it is read; a group serves heads that follow one another.
+    chunk_size : int, optional
+        Changes nothing but rounding.
+    D : (heads,) or (heads, p) tensor, optional
+        What of x is added to the output.
+    z : (batch, T, heads, p) tensor, optional
+        Outputs are multiplied by :math:`z / (1 + e^{-z})`.
+    dt_bias : (heads,) tensor, optional
+        What is added to `dt` first.
+    initial_states : (batch, heads, p, n) tensor, optional
+        States before the first token.
+    seq_idx : (batch, T) tensor of integers, optional
+        Packed sequences: runs of equal numbers do not see each other.
+    dt_softplus : bool
+        Steps are :math:`\log(1 + e^{dt})`.
+    dt_limit : pair of float
+        Bounds of steps.
+    return_final_states : bool
+        Return the states after the last token as well.
+
+    Returns
+    -------
+    out : (batch, T, heads, p) tensor
+        Outputs, of the dtype of x.
+    states : (batch, heads, p, n) tensor
+        Where asked for: float32, or float64 for float64 tensors.
+
+    Raises
+    ------
+    ShapeError, DTypeError, ParameterError, StateMismatchError
+        Before any work, if an argument does not fit.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from kernattn.torch.fla import mamba_chunk_scan_combined
+    >>> ones = torch.ones(1, 3, 1, 1)
+    >>> mamba_chunk_scan_combined(ones, ones[..., 0], -torch.ones(1), ones, ones).flatten()
+    tensor([1.0000, 1.3679, 1.5032])
+    """
+    if x.ndim != 4 or B.ndim != 4:
+        raise ShapeError(
+            f"x must be (batch, T, heads, p) and B (batch, T, groups, n); got {tuple(x.shape)} and {tuple(B.shape)}"
+        )
+    heads, groups, wide = x.shape[2], B.shape[2], torch.float64 if x.dtype == torch.float64 else torch.float32
+    if heads % groups:
+        raise ShapeError(f"heads of x must be a multiple of the groups of B, {groups}; got {heads}")
+    by_group = groups, heads // groups
+    step = _steps(dt.to(wide), dt_bias, dt_softplus).clamp(*dt_limit)
+    g = (step * A.to(wide)).transpose(1, 2).unflatten(1, by_group)
+    v = (x.to(wide) * step[..., None]).transpose(1, 2).unflatten(1, by_group)
+    k, q = (y.to(wide).transpose(1, 2).unsqueeze(2) for y in (B, C))
+    state = None if initial_states is None else GatedState(initial_states.to(wide).mT.unflatten(1, by_group))
+    ids = None if seq_idx is None else seq_idx[:, None, None]
+    y, (after,) = gated_linear_attention(q, k, v, g=g, scale=1.0, state=state, segment_ids=ids)
+    out = _finished(y.flatten(1, 2).transpose(1, 2), x.to(wide), D, z).to(x.dtype).contiguous()
+    return (out, after.flatten(1, 2).mT.contiguous()) if return_final_states else out
+
+
+def selective_state_update(
+    state: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    dt_softplus: bool = False,
+) -> Tensor:
+    r"""Take one token of `mamba_chunk_scan_combined`, with its state renewed in place.
+
+    Parameters
+    ----------
+    state : (batch, heads, p, n) tensor
+        The state before the token, and afterwards the one after it.
+    x : (batch, heads, p) tensor
+        The token.
+    dt : (batch, heads) or (batch, heads, p) tensor
+        Its step, or what it is made of. Here, and in A, D and `dt_bias`, numbers are the same along further axes.
+    A : (heads,) or (heads, p, n) tensor
+        Rates, below 0.
+    B, C : (batch, groups, n) tensor
+        How x enters the state, and how it is read.
+    D : (heads,) or (heads, p) tensor, optional
+        What of x is added to the output.
+    z : (batch, heads, p) tensor, optional
+        Outputs are multiplied by :math:`z / (1 + e^{-z})`.
+    dt_bias : (heads,) or (heads, p) tensor, optional
+        What is added to `dt` first.
+    dt_softplus : bool
+        The step is :math:`\log(1 + e^{dt})`.
+
+    Returns
+    -------
+    (batch, heads, p) tensor
+        The output, of the dtype of x.
+
+    Raises
+    ------
+    ShapeError, ParameterError
+        Before any work, if an argument does not fit, or rates of a head differ, as those of Mamba-1 do.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from kernattn.torch.fla import selective_state_update
+    >>> state, ones = torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1)
+    >>> selective_state_update(state, ones, ones[..., 0], -torch.ones(1), ones, ones).flatten(), state.flatten()
+    (tensor([1.3679]), tensor([1.3679]))
+    """
+    if state.ndim != 4 or tuple(state.shape[:3]) != tuple(x.shape):
+        raise ShapeError(
+            f"state must be (batch, heads, p, n) and x (batch, heads, p); got {tuple(state.shape)} and {tuple(x.shape)}"
+        )
+    for name, y in (("B", B), ("C", C)):
+        if y.ndim != 3 or (y.shape[0], y.shape[2]) != (state.shape[0], state.shape[3]) or x.shape[1] % y.shape[1]:
+            raise ShapeError(
+                f"{name} must be (batch, groups, n) beside a state {tuple(state.shape)}; got {tuple(y.shape)}"
+            )
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    rates = _one_a_head("A", A, 1).to(wide)
+    step = _steps(
+        _one_a_head("dt", dt, 2).to(wide), None if dt_bias is None else _one_a_head("dt_bias", dt_bias, 1), dt_softplus
+    )
+    before = state.to(wide)
+    if torch.is_grad_enabled() and before is state and any(y.requires_grad for y in (state, x, dt, A, B, C)):
+        before = state.clone()  # gradients need what was there
+    run = selective_step if torch.compiler.is_compiling() else STEP.implementation(x)
+    out, after = run(before, x, step, rates, B, C, None if D is None or z is not None else _one_a_head("D", D, 1))
+    if after is not state:
+        state.copy_(after)
+    return out if z is None else _finished(out, x, D, z).to(x.dtype)
+
+
+def _steps(dt: Tensor, bias: Tensor | None, made: bool) -> Tensor:
+    """Return steps, made of `dt` and its bias."""
+    if bias is not None:
+        dt = dt + bias.to(dt.dtype)
+    return softplus(dt) if made else dt
+
+
+def _finished(out: Tensor, x: Tensor, d: Tensor | None, z: Tensor | None) -> Tensor:
+    """Return outputs (..., heads, p) with what is added of x, times silu(z)."""
+    if d is not None:
+        out = torch.addcmul(out, x, d.to(out.dtype).reshape(x.shape[-2], -1))
+    return out if z is None else out * silu(z.to(out.dtype))
+
+
+def _one_a_head(name: str, x: Tensor, axes: int) -> Tensor:
+    """Return the number of each head of what may have been expanded along further axes."""
+    if x.ndim <= axes:
+        return x
+    own: Any = x[(..., *[0] * (x.ndim - axes))]
+    if any(x.stride()[axes:]) and not torch.equal(x, own[(..., *[None] * (x.ndim - axes))].expand_as(x)):
+        raise ParameterError(
+            f"{name} must be the same along the axes after heads, as Mamba-2 has it; got others, as Mamba-1 has them"
+        )
+    return own
