@@ -1,15 +1,16 @@
-"""Attention of models of Hugging Face's transformers: exact, or by random features, with a cache that does not grow."""
+"""Attention of models of Hugging Face's transformers: exact, by random features whose cache does not grow, gated."""
 
 from kernattn._runtime.extras import require
 
 require("torch", "PyTorch", "kernattn.huggingface", "huggingface")
 require("transformers", "transformers", "kernattn.huggingface", "huggingface")
 
+from kernattn.huggingface._accelerate import Acceleration, accelerate
 from kernattn.huggingface._attention import Favor
 from kernattn.huggingface._cache import StateCache
 from kernattn.huggingface._register import register
 
-__all__ = ["Favor", "StateCache", "register"]
+__all__ = ["Acceleration", "Favor", "StateCache", "accelerate", "register"]
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,197 @@
+"""Functions of transformers' models with gates, replaced by compiled ones."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import wraps
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from kernattn._runtime.checks import instance_of
+from kernattn.errors import BackendUnavailable, ParameterError
+from kernattn.huggingface import _lightning
+from kernattn.ops.dispatch import missing
+from kernattn.torch import fla
+
+
+class Swap(NamedTuple):
+    """What stands for a function of a model's module, and the package that the module prefers to its own function."""
+
+    ours: Callable[..., Any]
+    package: str | None = None
+
+
+SWAPS = {
+    "torch_chunk_gated_delta_rule": Swap(fla.chunk_gated_delta_rule, "fla"),
+    "torch_recurrent_gated_delta_rule": Swap(fla.fused_recurrent_gated_delta_rule, "fla"),
+    "chunk_kimi_delta_attention": Swap(fla.chunk_kda, "fla"),
+    "recurrent_kimi_delta_attention": Swap(fla.fused_recurrent_kda, "fla"),
+    "mamba2_chunk_scan": Swap(fla.mamba_chunk_scan_combined, "mamba_ssm"),
+    "mamba2_selective_state_update": Swap(fla.selective_state_update, "mamba_ssm"),
+    "causal_conv1d_fn": Swap(fla.causal_conv1d_fn, "causal_conv1d"),
+    "causal_conv1d_update": Swap(fla.causal_conv1d_update, "causal_conv1d"),
+    "MiniMaxLightningAttention.forward": Swap(_lightning.forward),
+}
+"""By the names under which layers of a module of transformers look for them, at each call."""
+
+OWN = "_kernattn_own"
+
+
+class Place(NamedTuple):
+    """A name in a module, or in a class of it."""
+
+    module: str
+    name: str
+
+    def find(self) -> tuple[Any, str]:
+        """Return the module or class, and the name in it."""
+        *parents, name = self.name.split(".")
+        owner = sys.modules[self.module]
+        for parent in parents:
+            owner = getattr(owner, parent, None)  # type: ignore[assignment]
+        return owner, name
+
+    def get(self) -> Any:
+        """Return what stands there, or None."""
+        owner, name = self.find()
+        return getattr(owner, name, None)
+
+    def set(self, function: Callable[..., Any]) -> None:
+        """Let a function stand there."""
+        setattr(*self.find(), function)
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+class Acceleration:
+    """What `accelerate` replaced, until `undo` is called or its `with` statement ends.
+
+    Attributes
+    ----------
+    replaced : tuple of str
+        Functions that kernattn stands for, by module and name.
+    left : dict of str to str
+        Functions that were left, with the installed package that the model calls in their place.
+    """
+
+    def __init__(self, places: list[Place], left: dict[str, str]) -> None:
+        self._places, self.replaced, self.left = places, tuple(map(str, places)), left
+
+    def undo(self) -> None:
+        """Put the model family's own functions back, whichever call replaced them."""
+        for place in self._places:
+            place.set(getattr(place.get(), OWN, place.get()))
+
+    def __enter__(self) -> Acceleration:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.undo()
+
+    def __repr__(self) -> str:
+        left = "".join(f"; {name} is left to {package}" for name, package in self.left.items())
+        return f"<kernattn stands for {', '.join(self.replaced)}{left}>"
+
+
+def accelerate(model: nn.Module) -> Acceleration:
+    r"""Let compiled loops run the gated attention of a model of transformers on the CPU, for its whole family.
+
+    transformers has a reference in PyTorch for layers of gated linear attention, which it calls unless flash-linear-
+    attention, mamba_ssm or causal_conv1d is installed. The names under which the model's module finds these functions
+    are set to kernattn's: the gated delta rule (Qwen3-Next, Qwen3.5, OLMo Hybrid), Kimi Delta Attention (Kimi Linear),
+    Mamba-2 (Mamba-2, Bamba, Falcon-H1, and others that share its layer), lightning attention (MiniMax), and the short
+    convolutions before them. Results differ by rounding. Gradients, caches and `generate` work as before. Functions of
+    an installed package are left alone, and so are calls on tensors that are not in host memory, and export.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A model of transformers, or a part of one. All models of its family are affected, and none is modified.
+
+    Returns
+    -------
+    Acceleration
+        What was replaced and what was not; `undo` puts it back, as does leaving its `with` statement. A second call
+        changes nothing.
+
+    Raises
+    ------
+    ParameterError
+        If there is nothing to replace: the model has no such layers, all of them call an installed package, or all its
+        parameters are on other devices.
+    BackendUnavailable
+        If Numba is not installed.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import Mamba2Config, Mamba2ForCausalLM
+    >>> from kernattn.huggingface import accelerate
+    >>> sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_heads": 4, "head_dim": 8, "state_size": 8}
+    >>> model = Mamba2ForCausalLM(Mamba2Config(**sizes, n_groups=1, vocab_size=9, chunk_size=16)).eval()
+    >>> tokens = torch.tensor([[1, 2, 3, 4]])
+    >>> with torch.no_grad():
+    ...     own = model(tokens).logits
+    ...     with accelerate(model):
+    ...         ours = model(tokens).logits
+    >>> bool((ours - own).abs().max() < 1e-5)
+    True
+    """
+    instance_of("model", model, nn.Module)
+    if (why := missing("cpu")) is not None:
+        raise BackendUnavailable(f"accelerate needs compiled loops: {why}")
+    name = type(model).__name__
+    devices = {str(p.device) for p in model.parameters()}
+    if devices and not any(device.startswith(("cpu", "meta")) for device in devices):
+        raise ParameterError(f"{name} must be on the CPU, where kernattn's loops run; it is on {', '.join(devices)}")
+    found = [at for module in _modules(model) for at in (Place(module, each) for each in SWAPS) if at.get()]
+    if not found:
+        raise ParameterError(
+            f"{name} has no layer that kernattn could run: no gated delta rule, Kimi Delta Attention, Mamba-2, "
+            "lightning attention or short convolution as transformers 5 writes them"
+        )
+    left = {at: package for at in found if (package := SWAPS[at.name].package) and find_spec(package) is not None}
+    places = [at for at in found if at not in left]
+    if not places:
+        raise ParameterError(f"{name} runs the installed {', '.join(sorted(set(left.values())))}, which is left alone")
+    for at in places:
+        if not hasattr(own := at.get(), OWN):
+            at.set(_standing_for(own, SWAPS[at.name].ours))
+    return Acceleration(places, {str(at): package for at, package in left.items()})
+
+
+def _modules(model: nn.Module) -> list[str]:
+    """Return the modules of transformers in which the classes of a model's layers stand."""
+    names = {kind.__module__ for layer in model.modules() for kind in type(layer).__mro__}
+    return sorted(name for name in names if name.startswith("transformers.models."))
+
+
+def _standing_for(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what calls `ours` where it can, with the arguments that it names, and else the model's own function."""
+    parameters = inspect.signature(ours).parameters
+    named = {name for name, each in parameters.items() if each.kind is not inspect.Parameter.VAR_KEYWORD}
+
+    @wraps(own)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if _serves(args, kwargs):
+            return ours(*args, **{name: value for name, value in kwargs.items() if name in named})
+        return own(*args, **kwargs)
+
+    setattr(run, OWN, own)
+    return run
+
+
+def _serves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether loops can run a call: its tensors are in host memory, and its activation, if there is one, is silu."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor) and value.device.type != "cpu":
+            return False
+        if isinstance(value, str) and value not in ("silu", "swish"):
+            return False
+    return not torch.compiler.is_exporting()

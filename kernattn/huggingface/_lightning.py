@@ -1,0 +1,34 @@
+"""Lightning attention of MiniMax's layers, whose own loop stands within their method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernattn.attention import GatedState, gated_linear_attention
+
+
+def forward(
+    layer: Any,
+    hidden_states: Tensor,
+    position_embeddings: Any = None,
+    attention_mask: Tensor | None = None,
+    past_key_values: Any = None,
+    **_: Any,
+) -> tuple[Tensor, Tensor]:
+    """Return a layer's output and the state after it, which the cache keeps in the dtype in which sums run."""
+    mixed = layer.act_fn(layer.qkv_proj(hidden_states))
+    if attention_mask is not None:
+        mixed = (mixed * attention_mask[:, :, None]).to(mixed.dtype)
+    heads = mixed.unflatten(-1, (layer.num_attention_heads, -1)).transpose(1, 2)
+    q, k, v = heads.split(layer.head_dim, dim=-1)
+    wide = torch.float64 if v.dtype == torch.float64 else torch.float32
+    before = None if past_key_values is None else past_key_values.get_linear_cache(layer.layer_idx)
+    state = None if before is None else GatedState(before.to(wide))
+    out, (after,) = gated_linear_attention(q, k, v, g=-layer.slope_rate[..., 0].to(wide), scale=1.0, state=state)
+    if past_key_values is not None:
+        past_key_values.set_linear_cache(layer.layer_idx, after)
+    read = layer.norm(out.transpose(1, 2).flatten(2))
+    return layer.out_proj(torch.sigmoid(layer.output_gate(hidden_states)) * read), after
