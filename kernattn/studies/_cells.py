@@ -12,8 +12,8 @@ from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.checks import shown
 from kernattn._runtime.compiling import teller
 from kernattn.errors import KernattnError, ParameterError
-from kernattn.studies._means import mean_interval
-from kernattn.studies._records import ENDS, Record, seal, with_ends
+from kernattn.studies._means import is_settled, mark_unsettled, means
+from kernattn.studies._records import ENDS, Record, seal
 from kernattn.studies._sweep import RESERVED, Cell, Stop, Sweep
 
 DIGITS = 8  # of the numbers in a record
@@ -63,8 +63,7 @@ def _redraw(sweep: Sweep, cell: Cell) -> tuple[dict[str, Any], int, str]:
         _check_stop(sweep, cell, found)
         if stopped := _reason(sweep.stop, len(rows), facts | found, next(iter(draws))):
             shape = tuple(len(values) for values in sweep.along.values())
-            if sweep.reduce is None:
-                facts |= _unsettled(draws, facts, found)
+            facts |= mark_unsettled(facts, found)
             if twice := sorted(set(facts) & set(found)):
                 raise TrialFailed(f"{sweep.name}, cell {cell}: facts and trial both return {', '.join(twice)}")
             return _fields(sweep, cell, facts | found, shape), len(rows), stopped
@@ -92,29 +91,9 @@ def _stack(sweep: Sweep, cell: Cell, rows: Sequence[Mapping[str, Any]]) -> dict[
 def _means(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return mean of every field over the redraws, with Student's 95% interval where these settle it."""
     del cell
-    found: dict[str, Any] = {}
     if ends := sorted({f"{name}_{end}" for name in draws for end in ("low", "high")} & set(draws)):
         raise ParameterError(f"a trial must not return {', '.join(ends)}, which are the ends of an interval")
-    for name, values in draws.items():
-        settled = _settled(facts, name)
-        value, *ends = mean_interval(values)
-        found |= with_ends(name, [value, *(np.where(settled, end, np.nan) for end in ends)])
-    return found
-
-
-def _settled(facts: Mapping[str, Any], name: str) -> Any:
-    """Return where redraws settle a field: what is said of it, or else of all."""
-    return np.asarray(facts.get(f"{name}_settled", facts.get("settled", True)), bool)
-
-
-def _unsettled(draws: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where redraws settle the fields of which a mean has no interval, for few of them carry it."""
-    marks = {}
-    for name in draws:
-        carried = np.isfinite(found[f"{name}_low"]) | ~np.isfinite(found[name])
-        if np.any(_settled(facts, name) & ~carried):
-            marks[f"{name}_settled"] = _settled(facts, name) & carried
-    return marks
+    return means(facts, **draws)
 
 
 def _check_stop(sweep: Sweep, cell: Cell, found: Mapping[str, Any]) -> None:
@@ -134,7 +113,7 @@ def _reason(stop: Stop, draws: int, found: Mapping[str, Any], first: str) -> str
         return "draws"
     name = stop.of or first
     value, low, high = (np.asarray(found[f"{name}{end}"], np.float64) for end in ENDS)
-    settled = np.broadcast_to(_settled(found, name), value.shape)
+    settled = np.broadcast_to(is_settled(found, name), value.shape)
     if not settled.any():
         return "unsettled"
     if np.all(np.maximum(high - value, value - low)[settled] <= stop.precision * np.abs(value[settled])):

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernattn.metrics import mean_and_ci, median_and_ci
 from kernattn.metrics._estimates import Interval
-from kernattn.studies._records import with_intervals
+from kernattn.studies._records import with_ends, with_intervals
 from kernattn.studies._sweep import Cell
 
 SKEWNESS = 0.1  # squared, of a mean by its redraws: above it few of them carry it
@@ -33,6 +33,33 @@ def mean_interval(samples: Any) -> Interval:
     allowed = max(SKEWNESS, CHANCE / len(off) ** 2)
     carried = np.mean(off**3, axis=0) ** 2 <= allowed * len(off) * variance**3
     return Interval(value, *(np.where(carried, end, np.nan) for end in (low, high)))
+
+
+def is_settled(facts: Mapping[str, Any], name: str) -> Any:
+    """Return where redraws settle a field: what facts say of it, or else of all."""
+    return np.asarray(facts.get(f"{name}_settled", facts.get("settled", True)), bool)
+
+
+def means(facts: Mapping[str, Any], **draws: Any) -> dict[str, Any]:
+    """Return the mean of every field over the redraws; an interval where facts and redraws say that these settle it."""
+    found: dict[str, Any] = {}
+    for name, values in draws.items():
+        value, *ends = mean_interval(values)
+        found |= with_ends(name, [value, *(np.where(is_settled(facts, name), end, np.nan) for end in ends)])
+    return found
+
+
+def mark_unsettled(facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where redraws settle the fields of which a mean has no interval, for few of them carry it."""
+    marks = {}
+    for name in found:
+        if not {f"{name}_low", f"{name}_high"} <= set(found):
+            continue
+        value, low = (np.asarray(found[each], np.float64) for each in (name, f"{name}_low"))
+        settled, carried = is_settled(facts, name), np.isfinite(low) | ~np.isfinite(value)
+        if np.any(settled & ~carried):
+            marks[f"{name}_settled"] = settled & carried
+    return marks
 
 
 def medians(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,8 +27,8 @@ def sort_by(records: Sequence[Record], axis: str) -> list[Record]:
 
 
 def draw_interval(ax: Any, at: Sequence[float], interval: Sequence[Any], look: Look, label: str | None = None) -> None:
-    """Draw values as a line, and between the ends of their intervals a band."""
-    value, low, high = interval
+    """Draw values as a line, and between the ends of their intervals a band; None where there is none."""
+    value, low, high = (np.asarray(each, np.float64) for each in interval)
     ax.plot(at, value, label=label, **look)
     ax.fill_between(at, low, high, color=look["color"], alpha=0.12, linewidth=0)
 

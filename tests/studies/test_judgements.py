@@ -1,9 +1,15 @@
 """What verdicts are built on: how they begin, intervals that hold at once, and exponents of power laws."""
 
+from dataclasses import replace
+from pkgutil import resolve_name
+
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 import kernattn as ka
+from kernattn.studies import PRESETS
+from kernattn.studies._cells import measure
 from kernattn.studies._presets.verdict import Estimate, count_exponents, fit_exponent, widen_together
 
 
@@ -41,3 +47,55 @@ def test_exponents_are_judged_by_their_intervals():
     ):
         tally = count_exponents(found, -0.5)
         assert (tally.word, tally.against, tally.undecided) == says
+
+
+CARRIED = {  # by a preset, what its trials return: vectors along what it covers, and fields of several norms
+    "redraw": ["averaged_mean", "pooled_mean", "floor"],
+    "nystrom": ["trace", "operator", "trace_over_uniform"],
+    "regression": ["error", "kernel_over_iid", "pooled_error", "error_over_exact"],
+    "estimators": ["error", "ratio"],
+}
+PLAIN = ("iid", "uniform")  # maps that the others are held against
+BELOW = ("iid", "exact", "bound", "_uniform")  # what their errors are divided by
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_a_mean_that_one_redraw_carries_has_no_interval(name):
+    """Each number of one redraw of many is ten thousand times larger: Student's interval of such means is too short."""
+    sweep = resolve_name(PRESETS[name].sweep)(quick=True)
+    cell = next(c for c in sweep.cells() if c.get("estimator", "positive") == "positive" and c.get("map") not in PLAIN)
+    trial, numbers = sweep.trial, iter(range(1000))
+
+    def heavy(cell, rng):
+        factor = 1e4 if next(numbers) == 1 else 1.0
+        return {
+            field: x if field.startswith(BELOW) or field.endswith(BELOW) else factor * np.asarray(x)
+            for field, x in trial(cell, rng).items()
+        }
+
+    record = measure(replace(sweep, trial=heavy), cell)
+    for field in CARRIED[name]:
+        for end in ("_low", "_high"):
+            assert set(np.ravel(np.asarray(record[field + end], object))) == {None}, field
+        assert not np.any(record[f"{field}_settled"]), field
+        assert np.all(np.isfinite(np.asarray(record[field], float))), field
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_nothing_is_claimed_of_means_that_are_not_settled(name, found):
+    records, preset = found(name)[0], PRESETS[name]
+    medians = ("attention", "over_uniform", "averaged", "pooled")
+    ends = {f"{field}{end}" for field in records[0] if field not in medians for end in ("_low", "_high")}
+    bare = [{field: _none(x) if field in ends else x for field, x in record.items()} for record in records]
+    told = preset.verdicts(bare)
+    if name in ("nystrom", "regression"):  # claims of the others are of medians and closed forms
+        assert {each.word for each in told} <= {"Open", ""} | ({"Holds"} if name == "nystrom" else set())
+    assert not any("nan" in str(each) for each in told)
+    for figure in preset.figures.values():
+        fig, ax = plt.subplots()
+        figure.draw(bare, ax=ax)
+        plt.close(fig)
+
+
+def _none(x):
+    return [_none(each) for each in x] if isinstance(x, list) else None

@@ -45,7 +45,7 @@ def test_the_floor_is_the_squared_bias_of_the_ratio(found):
     record = of(records, scale=1.0, estimator="positive", m=16)
     width = record["floor_high"] - record["floor_low"]
     assert record["floor_low"] - width < bias2 < record["floor_high"] + width
-    assert record["averaged_low"][0] < np.mean(out**2) < record["averaged_high"][0]
+    assert record["averaged_mean_low"][0] < np.mean(out**2) < record["averaged_mean_high"][0]
     assert record["uniform"] == pytest.approx(np.mean((v.mean(axis=0) - exact(q, k, v)) ** 2), rel=1e-6)
 
 
@@ -54,14 +54,16 @@ def test_what_redraws_buy(found):
     positive = of(records, scale=1.0, estimator="positive", m=16)
     assert positive["averaged_high"][-1] < positive["uniform"] < positive["averaged_low"][0]
     assert positive["floor_low"] > 0.3 * positive["averaged"][-1]
-    assert positive["averaged_high"][-1] < positive["pooled_low"][-1]  # the sums keep their tails, outputs do not
+    assert positive["averaged_high"][-1] < positive["pooled_mean"][-1]  # the sums keep their tails, outputs do not:
+    assert positive["pooled_mean_low"][-1] is None  # few redraws carry their mean
+    assert not positive["pooled_mean_settled"][-1]
     small = of(records, scale=0.25, estimator="positive", m=64)
-    np.testing.assert_allclose(small["averaged"], small["averaged_second_order"], rtol=0.5)
-    np.testing.assert_allclose(small["pooled"], small["averaged"], rtol=0.1)
+    np.testing.assert_allclose(small["averaged_mean"], small["averaged_second_order"], rtol=0.5)
+    np.testing.assert_allclose(small["pooled_mean"], small["averaged_mean"], rtol=0.1)
     assert not any(name.endswith("_predicted") for name in positive)  # the delta method leaves terms out
     signed = of(records, scale=1.0, estimator="trigonometric", m=16)
-    assert all(r["averaged_second_order"] is None for r in records if r["statistic"] == "median")  # it is about means
-    assert signed["statistic"] == "median"
+    assert all(r["averaged_second_order"] is None for r in records if r["signed"])  # it is about means
+    assert signed["signed"]
     assert signed["floor_low"] is None
     assert signed["averaged_low"][-1] > signed["uniform"]
     assert "- Holds at scale 0.25 for positive features" in page
@@ -86,7 +88,7 @@ def test_verdicts_can_turn_over(found):
     of_no_use = [r | {f"averaged{end}": [1.0] * len(r["redraws"]) for end in ("", "_low", "_high")} for r in records]
     assert all(text.startswith("Does not hold") for text in verdicts(of_no_use)[:4])
     wide = {"averaged_low": [1e-9] * len(records[0]["redraws"]), "averaged_high": [1e9] * len(records[0]["redraws"])}
-    signed = [r | wide for r in records if r["statistic"] == "median"]
+    signed = [r | wide for r in records if r["signed"]]
     assert verdicts(signed)[0].startswith("Open at")  # neither a gain nor its absence is seen
     falling = [2.0**-i for i in range(len(records[0]["redraws"]))]
     fine = {f"averaged{end}": falling for end in ("", "_low", "_high")} | {"floor_low": -1.0, "floor_high": 1e-9}

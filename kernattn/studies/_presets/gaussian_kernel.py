@@ -159,7 +159,7 @@ def _judge_gain(record: Record) -> list[Verdict]:
 def _describe_bias(record: Record) -> Verdict | None:
     """Say where raw QR factors are biased, or that no bias is seen."""
     bias = [Estimate.of(record, "bias", place=i) for i in range(len(SIZES))]
-    off = [i for i, each in enumerate(bias) if each.low is not None and (each.low > 0 or each.high < 0)]
+    off = [i for i, each in enumerate(bias) if each.low > 0 or each.high < 0]
     what = f"{record['estimator']} features, d = {record['d']}"
     if not off:
         why = ": a cosine does not see the sign of a row" if _bounded(record["estimator"]) else ""
@@ -197,7 +197,7 @@ def _ratio_at(record: Record) -> Estimate | None:
     if record["ratio_predicted"] is not None:
         return Estimate(*(float(record["ratio_predicted"][i]),) * 3)
     found = Estimate.of(record, "ratio", place=i)
-    return None if found.low is None else found
+    return found if np.isfinite(found.low) else None
 
 
 def _asymptotic(z: float, d: float) -> float:

@@ -14,9 +14,10 @@ from kernattn.attention import softmax_attention
 from kernattn.errors import NoClosedForm
 from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Softmax
-from kernattn.metrics import attention_delta_method, attention_mse, empirical_variance, mean_and_ci, median_and_ci
+from kernattn.metrics import attention_delta_method, attention_mse, empirical_variance, median_and_ci
 from kernattn.projections import Iid
 from kernattn.studies import _panels as panels
+from kernattn.studies._means import means
 from kernattn.studies._palette import GREY, look_of
 from kernattn.studies._presets.preset import Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Tally, Verdict
@@ -81,8 +82,7 @@ def sweep(**asked: Any) -> Sweep:
         given = problem(cell["scale"])
         return {
             "uniform": attention_mse(given.v.mean(axis=0), given.exact),
-            "statistic": "median" if is_signed(phi(cell)) else "mean",
-            "floor_settled": not is_signed(phi(cell)),
+            "signed": is_signed(phi(cell)),
             **_second_order(phi(cell), given, np.asarray(redraws, np.float64)),
         }
 
@@ -94,7 +94,7 @@ def sweep(**asked: Any) -> Sweep:
         paired=("scale", "estimator", "projection", "m"),
         along={"redraws": redraws},
         stop=options.stop(24, 12, of="averaged"),
-        version=2,
+        version=3,
         seed=options.seed,
         reduce=_reduce,
         prepare=preparation(float64=("features", "softmax")),
@@ -136,10 +136,17 @@ def _second_order(phi: FeatureMap, given: Problem, redraws: Float64) -> dict[str
 
 
 def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return means where features are positive, for outputs stay among the values, else medians: Z may be 0."""
-    of = median_and_ci if facts["statistic"] == "median" else mean_and_ci
-    floor = mean_and_ci(draws["floor"]) if facts["floor_settled"] else (np.nan,) * 3
-    return with_intervals(of, averaged=draws["averaged"], pooled=draws["pooled"]) | with_ends("floor", floor)
+    """Return median errors, and where features are positive means, which the delta method predicts: Z may be 0 else.
+
+    A mean that few redraws carry has no interval.
+    """
+    errors = {name: draws[name] for name in ("averaged", "pooled")}
+    expected = {"averaged_mean": draws["averaged"], "pooled_mean": draws["pooled"], "floor": draws["floor"]}
+    if facts["signed"]:
+        return with_intervals(median_and_ci, **errors) | {
+            name: part for field in expected for name, part in with_ends(field, (np.nan,) * 3).items()
+        }
+    return with_intervals(median_and_ci, **errors) | means(facts, **expected)
 
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
@@ -170,19 +177,21 @@ def _compare_sums(records: Sequence[Record]) -> Verdict:
 def _judge_means(records: Sequence[Record]) -> Verdict:
     """Judge one estimator at one scale, over numbers of features and projections."""
     first, most = records[0], records[0]["redraws"][-1]
-    better = [r for r in records if r["averaged_high"][-1] < r["averaged_low"][0]]
-    biased = [r for r in records if r["floor_low"] is not None and r["floor_low"] > 0]
-    beaten = [r for r in records if r["averaged_high"][-1] < r["uniform"] < r["averaged_low"][0]]
-    stays = [r for r in records if r not in better and r["averaged_low"][-1] > r["averaged"][0] / 2]
-    if first["statistic"] == "median":
-        bias = "errors are medians: signed normalisers come near 0, and an average of such ratios has no mean"
+    ends = [(r, Estimate.of(r, "averaged", place=0), Estimate.of(r, "averaged", place=-1)) for r in records]
+    better = [r for r, one, many in ends if many.high < one.low]
+    biased = [r for r in records if Estimate.of(r, "floor").low > 0]
+    beaten = [r for r, one, many in ends if many.high < r["uniform"] < one.low]
+    stays = [r for r, one, many in ends if r not in better and many.low > one.value / 2]
+    below = [r["floor_high"] for r in records if r["floor_high"] is not None]
+    if first["signed"]:
+        bias = "signed normalisers come near 0, and an average of such ratios has no mean"
     elif biased:
         bias = (
             f"in {len(biased)} of the designs a bias stays that no number of redraws removes: with {_name(biased[0])} "
         )
         bias += f"its square is {Estimate.of(biased[0], 'floor')}"
     else:
-        bias = f"no bias is seen: its square is below {max(r['floor_high'] for r in records):.2g}"
+        bias = f"no bias is seen: its square is below {max(below):.2g}" if below else "no bias is settled"
     return Verdict(
         f"outputs averaged over {most} redraws err less than those of a single draw",
         f"they do in {len(better)} of {len(records)} designs; with {_name(first)} the error goes from "
@@ -201,7 +210,7 @@ def _describe_floors(records: Sequence[Record]) -> list[Verdict]:
     found = []
     for estimator, projection in product(names(records, "estimator"), names(records, "projection")):
         here = select(records, estimator=estimator, projection=projection)
-        seen = [r for r in here if r["floor_low"] is not None and r["floor_low"] > 0]
+        seen = [r for r in here if Estimate.of(r, "floor").low > 0]
         if len(seen) > 1:
             low, high = seen[0], seen[-1]
             claim = (
@@ -240,12 +249,12 @@ def draw_over_features(records: Sequence[Record], ax: Any) -> None:
     """Draw the error of one draw and the floor under averages over m: predictions as lines, measurements as points."""
     panels.set_logarithmic(ax, "features m", "error of attention outputs", sorted(names(records, "m")))
     ax.yaxis.minorticks_off()
-    for estimator in names(select(records, statistic="mean"), "estimator"):
+    for estimator in names(select(records, signed=False), "estimator"):
         here = panels.sort_by(select(records, estimator=estimator, projection=names(records, "projection")[0]), "m")
         look = look_of(records, estimator, "orthogonal")
         for field, style in (("averaged", look), ("floor", look | {"markerfacecolor": "white"})):
-            place = 0 if field == "averaged" else None
-            interval = panels.read_interval(here, field, place)
+            place, measured = (0, "averaged_mean") if field == "averaged" else (None, field)
+            interval = panels.read_interval(here, measured, place)
             theory = panels.read_field(here, f"{field}_second_order", place)
             m = panels.read_field(here, "m") * (1.0 if field == "averaged" else 1.04)
             seen = interval[1] > 0
@@ -271,15 +280,14 @@ REDRAW = Preset(
     figures={
         "redraws": Figure(
             "The error of averaged outputs over the number of redraws",
-            "Fewest features; means over trials (positive features), medians (signed ones), with 95% intervals; normal "
-            "queries and keys times the scale",
+            "Fewest features; medians over trials with 95% intervals; normal queries and keys times the scale",
             draw_over_redraws,
             by="scale",
             shows="outputs averaged over",
         ),
         "floor": Figure(
             "The error of one draw, and the floor under averages of many, over the features",
-            "Positive maps: measurements with 95% intervals, and the delta method (lines) where it holds for all rows",
+            "Positive maps: settled means, 95% intervals; lines: the delta method, where it holds for all rows",
             draw_over_features,
             by="scale",
             shows="the floor of",

@@ -40,23 +40,25 @@ class Tally(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A number, the ends of its 95% interval, which are None where redraws do not settle it, and where it was seen."""
+    """A number, the ends of its 95% interval, which are NaN where redraws do not settle it, and where it was seen."""
 
     value: float
-    low: Any
-    high: Any
+    low: float
+    high: float
     at: str = ""
 
     @classmethod
     def of(cls, record: Record, field: str, at: str = "", place: int | None = None) -> Estimate:
         """Read a field of a record, or a place of a vector."""
         ends = (record[f"{field}{end}"] for end in ENDS)
-        value, low, high = (each if place is None else each[place] for each in ends)
+        numbers = (each if place is None else each[place] for each in ends)
+        value, low, high = (np.nan if each is None else each for each in numbers)
         return cls(value, low, high, at)
 
     def __format__(self, spec: str) -> str:
         shown = [_show(float(each), spec or ".2g") for each in self[:3]]
-        return f"{shown[0]} ({shown[1]} to {shown[2]})" + (f" at {self.at}" if self.at else "")
+        ends = f"{shown[1]} to {shown[2]}" if np.isfinite(self.low) else "not settled"
+        return f"{shown[0]} ({ends})" + (f" at {self.at}" if self.at else "")
 
 
 class Ratio(NamedTuple):
@@ -156,7 +158,8 @@ def widen_together(low: Any, high: Any, draws: int, count: int) -> tuple[Float64
 
     A verdict on many settings needs it: of 15 intervals of things that are equal, some miss it in every other study.
     """
-    middle, half = (np.add(high, low) / 2, np.subtract(high, low) / 2)
+    low, high = (np.asarray(end, np.float64) for end in (low, high))  # None where redraws settle no mean
+    middle, half = (high + low) / 2, (high - low) / 2
     wider = half * (special.stdtrit(draws - 1, 1 - 0.025 / count) / special.stdtrit(draws - 1, 0.975))
     return np.asarray(middle - wider, np.float64), np.asarray(middle + wider, np.float64)
 

@@ -12,8 +12,9 @@ from kernattn._warmup import preparation
 from kernattn.errors import NoClosedForm
 from kernattn.features import FeatureMap, estimators, random_features
 from kernattn.kernels import Gaussian, Kernel, Softmax
-from kernattn.metrics import attention_mse, mean_and_ci, median_and_ci
+from kernattn.metrics import attention_mse, median_and_ci
 from kernattn.metrics._settled import settled
+from kernattn.studies._means import means
 from kernattn.studies._presets.attention.tokens import DIM, SOURCES, shipped_tokens
 from kernattn.studies._presets.preset import Options
 from kernattn.studies._presets.redraw import is_signed
@@ -138,6 +139,7 @@ def sweep(**asked: Any) -> Sweep:
         trial,
         facts,
         paired=("kernel", "source", "temperature", "estimator", "projection", "m"),
+        version=2,
         stop=stop,
         seed=options.seed,
         reduce=_reduced,
@@ -160,12 +162,15 @@ def _told(variance: Float64, seen: NDArray[np.bool_], entries: Float64) -> NDArr
 
 
 def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return means of the kernel's error, medians of attention's: a ratio whose normaliser comes near 0 has no mean."""
+    """Return means of the kernel's error, medians of attention's: a ratio whose normaliser comes near 0 has no mean.
+
+    A mean that few redraws carry has no interval.
+    """
     del cell
-    error = mean_and_ci(draws["error"])
+    kernel = {name: draws[name] for name in ("error", "ratio") if name in draws}
     return {
-        **with_ends("error", error if facts["error_settled"] else (error.value, np.nan, np.nan)),
-        **with_ends("ratio", mean_and_ci(draws["ratio"]) if "ratio" in draws else (np.nan,) * 3),
+        **with_ends("ratio", (np.nan,) * 3),
+        **means(facts, **kernel),
         **with_intervals(
             median_and_ci, attention=draws["attention"], over_uniform=draws["attention"] / facts["uniform"]
         ),
