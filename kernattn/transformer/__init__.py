@@ -7,7 +7,9 @@ from kernattn.transformer._checkpoints import load_checkpoint
 from kernattn.transformer._config import Config
 from kernattn.transformer._decoder import Decoder
 from kernattn.transformer._files import load_params, save_params
+from kernattn.transformer._gated import GatedLayer
 from kernattn.transformer._generate import generate
+from kernattn.transformer._members import Gated
 from kernattn.transformer._model import State, forward, prefill, prepare_memory, step
 from kernattn.transformer._params import initial_params, shapes
 from kernattn.transformer._reversible import reversible, reversible_inverse
@@ -15,6 +17,8 @@ from kernattn.transformer._reversible import reversible, reversible_inverse
 __all__ = [
     "Config",
     "Decoder",
+    "Gated",
+    "GatedLayer",
     "Memory",
     "State",
     "axial_decoder",

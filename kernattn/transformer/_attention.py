@@ -21,6 +21,7 @@ from kernattn.attention import (
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import FeatureMap
+from kernattn.transformer._gated import GatedLayer
 
 Kind: TypeAlias = Pattern | FeatureMap | Callable[..., Array] | None
 
@@ -33,7 +34,7 @@ class KeysValues(NamedTuple):
     mask: Array | None  # (..., 1, n)
 
 
-LayerState: TypeAlias = KeysValues | LinearState
+LayerState: TypeAlias = KeysValues | LinearState | GatedLayer
 
 
 class Memory(NamedTuple):

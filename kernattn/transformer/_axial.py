@@ -147,9 +147,9 @@ def _shift(rows: Array, axis: int) -> Array:
 
 def _check(config: Config) -> None:
     instance_of("config", config, Config)
-    plain = config.vocab is not None and config.output in ("tokens", "tied") and not config.types
+    plain = config.vocab is not None and config.output in ("tokens", "tied") and not config.types and not config.gated
     if not plain or config.grid is None or len(config.grid) != 2 or config.cross or config.embedding_norm:
         raise ParameterError(
-            "an axial decoder needs tokens, their logits and a grid (h, w), without types, cross attention and a norm "
-            f"of embeddings; got {config!r}"
+            "an axial decoder needs tokens, their logits and a grid (h, w), without types, cross attention, a norm of "
+            f"embeddings and gated layers; got {config!r}"
         )

@@ -1,6 +1,7 @@
 """What is checked before any work."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from kernattn.transformer._attention import (
     resolve_attention,
 )
 from kernattn.transformer._config import Config
+from kernattn.transformer._gated import GatedLayer
 from kernattn.transformer._params import check_params
 from kernattn.transformer._parts import Params
 from kernattn.transformer._positions import limit
@@ -73,15 +75,28 @@ def check_remembered(
         raise StateMismatchError(f"{of} must be of {len(how)} layers; got {len(layers)}")
     heads = (config.key_heads,) if config.key_heads == config.heads else (config.key_heads, 1)
     for layer, (each, state) in enumerate(zip(how, layers, strict=True)):
-        if not isinstance(state, kind := each.state_type()):
+        mixer = None if lead is None else config.mixer(layer)  # a memory is of attention
+        kind = each.state_type() if mixer is None else GatedLayer
+        if not isinstance(state, kind):
             raise StateMismatchError(f"layer {layer} must hold {kind.__name__}; got {type(state).__name__}")
         if lead is None:
+            continue
+        if isinstance(state, GatedLayer):
+            _check_gated(layer, mixer, state, lead)
             continue
         *shape, _, d = state.v.shape if isinstance(state, KeysValues) else state.s.shape
         if (*shape, d) != (*lead, *heads, config.head_width):
             raise StateMismatchError(
                 f"layer {layer} must hold heads {(*lead, *heads)} of {config.head_width}; got {tuple(shape)} of {d}"
             )
+
+
+def _check_gated(layer: int, m: Any, state: GatedLayer, lead: tuple[int, ...]) -> None:
+    """Raise unless a layer remembers what gated linear attention of this form reads."""
+    wanted = (*lead, m.groups, m.heads // m.groups, m.key_dim, m.value_dim), (*lead, m.span - 1, m.channels)
+    given = tuple(state.s.shape), None if state.window is None else tuple(state.window.shape)
+    if given != (wanted[0], wanted[1] if m.span else None):
+        raise StateMismatchError(f"layer {layer} must hold s {wanted[0]} and window {wanted[1]}; got {given}")
 
 
 def check_indices(name: str, x: Array, size: int) -> None:

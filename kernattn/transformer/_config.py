@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
-from kernattn._runtime.checks import boolean, one_of, positive_integer, positive_number, shown, whole_number
+from kernattn._runtime.checks import (
+    boolean,
+    instance_of,
+    one_of,
+    positive_integer,
+    positive_number,
+    shown,
+    whole_number,
+)
 from kernattn.errors import ParameterError
+from kernattn.transformer._members import Gated
 
 ACTIVATIONS = "relu", "gelu", "gelu_tanh", "swiglu"
 NORMS = "layer", "rms"
@@ -42,7 +51,7 @@ class Config:
     head_dim : int, optional
         Width of a head; dim / heads by default.
     hidden : int, optional
-        Width of the feed-forward part; 4 dim by default.
+        Width of the feed-forward part; 4 dim by default, 0 for layers without one.
     activation : {"relu", "gelu", "gelu_tanh", "swiglu"}
         Of the feed-forward part; "gelu_tanh" is the approximation by a hyperbolic tangent that GPT-2 has.
     norm : {"layer", "rms"}
@@ -55,6 +64,8 @@ class Config:
         How a token tells where it stands; "rotary" turns halves of queries and keys (Su et al. 2021).
     theta : float
         Base of the periods of sinusoidal and rotary positions.
+    rotary_dim : int, optional
+        How many numbers of a head rotary positions turn, the first ones; all by default.
     bias : bool
         Whether linear maps and LayerNorm have a bias.
     causal : bool
@@ -69,6 +80,12 @@ class Config:
         Number of types of tokens, of which each has an embedding; 0 for none.
     embedding_norm : bool
         Whether embeddings are normalised.
+    head_norm : bool
+        Whether queries and keys of attention are normalised, head by head, before positions turn them.
+    head_gate : bool
+        Whether what heads attend to is multiplied by the sigmoid of a linear map of their row.
+    gated : Gated, tuple of Gated and None, or None
+        Layers of gated linear attention in place of attention: all layers, or those where the tuple has no None.
 
     Raises
     ------
@@ -105,19 +122,25 @@ class Config:
     classes: int | None = None
     types: int = 0
     embedding_norm: bool = False
+    rotary_dim: int | None = None
+    head_norm: bool = False
+    head_gate: bool = False
+    gated: Gated | tuple[Gated | None, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("dim", "layers", "heads"):
             positive_integer(name, getattr(self, name))
-        for name in ("vocab", "inputs", "length", "kv_heads", "head_dim", "hidden", "classes"):
+        for name in ("vocab", "inputs", "length", "kv_heads", "head_dim", "classes", "rotary_dim"):
             if getattr(self, name) is not None:
                 positive_integer(name, getattr(self, name))
+        if self.hidden is not None:
+            whole_number("hidden", self.hidden)
         one_of("activation", self.activation, ACTIVATIONS)
         one_of("norm", self.norm, NORMS)
         for name, allowed in (("positions", POSITIONS), ("output", HEADS)):
             if getattr(self, name) is not None:
                 one_of(name, getattr(self, name), allowed)
-        for name in ("norm_first", "bias", "causal", "cross", "embedding_norm"):
+        for name in ("norm_first", "bias", "causal", "cross", "embedding_norm", "head_norm", "head_gate"):
             boolean(name, getattr(self, name))
         positive_number("eps", self.eps)
         positive_number("theta", self.theta)
@@ -128,6 +151,10 @@ class Config:
                 raise ParameterError(f"grid must be a tuple of the sizes of its axes; got {shown(grid)}")
             for size in grid:
                 positive_integer("a size of grid", size)
+        gated: Any = self.gated
+        for each in gated if isinstance(gated, tuple) else (gated,):
+            if each is not None:
+                instance_of("gated", each, Gated)
         self._check_pairs()
 
     def _check_pairs(self) -> None:
@@ -144,7 +171,22 @@ class Config:
             "grid must be given for axial positions, and for no others",
             self,
         )
-        _check(self.positions != "rotary" or self.head_width % 2 == 0, "rotary positions need an even head_dim", self)
+        _check(
+            self.positions == "rotary" or self.rotary_dim is None,
+            "rotary_dim must be given for rotary positions, and for no others",
+            self,
+        )
+        _check(
+            self.positions != "rotary" or (self.turned % 2 == 0 and self.turned <= self.head_width),
+            "rotary positions need an even head_dim, or an even rotary_dim of at most head_dim",
+            self,
+        )
+        _check(self.gated is None or self.causal, "layers of gated linear attention are causal", self)
+        _check(
+            not isinstance(self.gated, tuple) or len(self.gated) == self.layers,
+            f"gated must be one for all layers or one for each of {self.layers}",
+            self,
+        )
         _check(
             (self.output == "classes") == (self.classes is not None),
             "classes must be given for the output 'classes', and for no other",
@@ -161,6 +203,15 @@ class Config:
     def key_heads(self) -> int:
         """Heads of keys and values."""
         return self.heads if self.kv_heads is None else self.kv_heads
+
+    @property
+    def turned(self) -> int:
+        """How many numbers of a head rotary positions turn."""
+        return self.head_width if self.rotary_dim is None else self.rotary_dim
+
+    def mixer(self, layer: int) -> Gated | None:
+        """Return the gated linear attention of a layer, None where it attends."""
+        return self.gated[layer] if isinstance(self.gated, tuple) else self.gated
 
     @property
     def hidden_width(self) -> int:

@@ -34,6 +34,8 @@ def unfit(params: Params, config: Config, attention: Kind | Sequence[Kind]) -> s
         return "its parameters are not float32 arrays of NumPy"
     if config.cross:
         return "it has cross attention"
+    if config.gated is not None or config.head_norm or config.head_gate or config.rotary_dim or not config.hidden_width:
+        return "it has gated layers"
     for how in resolve_attention(attention, config.layers):
         if isinstance(how, Exact):
             if how.pattern is not None:

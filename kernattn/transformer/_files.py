@@ -14,6 +14,7 @@ from kernattn._runtime.archive import open_archive, save_archive
 from kernattn._runtime.checks import one_of, shown
 from kernattn.errors import FileFormatError, KernattnError
 from kernattn.transformer._config import Config
+from kernattn.transformer._members import Gated
 from kernattn.transformer._params import check_params, each_shape, shapes
 from kernattn.transformer._parts import Params
 
@@ -98,6 +99,13 @@ def _config(fields: Any) -> Config:
     if isinstance(fields.get("grid"), list):
         fields["grid"] = tuple(fields["grid"])
     try:
-        return Config(**fields)
+        return Config(**fields | {"gated": _mixers(fields.get("gated"))})
     except (KernattnError, TypeError) as error:
         raise FileFormatError(f"its description is no config: {error}") from error
+
+
+def _mixers(given: Any) -> Any:
+    """Return the gated layers of a config that a file says."""
+    if isinstance(given, list):
+        return tuple(_mixers(each) for each in given)
+    return Gated(**given) if isinstance(given, dict) else given

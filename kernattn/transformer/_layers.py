@@ -2,25 +2,35 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn.transformer._attention import HeadAttention, Memory
 from kernattn.transformer._config import Config
-from kernattn.transformer._parts import Params, feed_forward, linear, norm
+from kernattn.transformer._gated import Mix, mix
+from kernattn.transformer._members import Gated
+from kernattn.transformer._parts import Params, feed_forward, linear, norm, sigmoid
 from kernattn.transformer._positions import Rotations, rotate
 
 Attending: TypeAlias = Callable[[int, Array, Array, Array], Array]  # layer, q, k, v -> out
 Crossing: TypeAlias = Callable[[int, Array], Array]  # layer, q -> out
+Mixing: TypeAlias = Callable[[int, Mix], Array]  # layer, what takes its memory before and a mask -> out
 
 
-def apply_layers(
-    params: Params, config: Config, rows: Array, by: Rotations | None, attending: Attending, crossing: Crossing
-) -> Array:
+class Means(NamedTuple):
+    """How layers look at other rows."""
+
+    attending: Attending
+    crossing: Crossing
+    mixing: Mixing
+
+
+def apply_layers(params: Params, config: Config, rows: Array, by: Rotations | None, means: Means) -> Array:
     """Return the rows after all layers."""
     for i in range(config.layers):
-        across = partial(crossing, i) if config.cross else None
-        rows = apply_layer(params, config, f"layers.{i}", rows, partial(attending, i), by, across)
+        across = partial(means.crossing, i) if config.cross else None
+        look = partial(means.attending if config.mixer(i) is None else means.mixing, i)
+        rows = apply_layer(params, config, f"layers.{i}", rows, look, by, across, config.mixer(i))
     return norm(params, config, "norm", rows) if config.norm_first else rows
 
 
@@ -29,15 +39,21 @@ def apply_layer(
     config: Config,
     name: str,
     rows: Array,
-    attend: Callable[..., Array],
+    look: Callable[..., Array],
     by: Rotations | None = None,
     across: Callable[[Array], Array] | None = None,
+    mixer: Gated | None = None,
 ) -> Array:
-    """Return the rows (..., n, dim) after the layer of that name."""
-    parts = {"attention": partial(_attend_self, params, config, f"{name}.attention", by, attend)}
+    """Return the rows (..., n, dim) after the layer of that name, which looks at others by attention or by a mixer."""
+    parts: dict[str, Callable[[Array], Array]] = {}
+    if mixer is None:
+        parts["attention"] = partial(_attend_self, params, config, f"{name}.attention", by, look)
+    else:
+        parts["gated"] = lambda x: look(partial(mix, params, config.eps, mixer, f"{name}.gated", x))
     if across is not None:
         parts["cross"] = partial(_attend_cross, params, config, f"{name}.cross", across)
-    parts["feed_forward"] = partial(feed_forward, params, config, f"{name}.feed_forward")
+    if config.hidden_width:
+        parts["feed_forward"] = partial(feed_forward, params, config, f"{name}.feed_forward")
     for part, function in parts.items():
         of = f"{name}.{part}.norm"
         if config.norm_first:
@@ -50,11 +66,17 @@ def apply_layer(
 def _attend_self(
     params: Params, config: Config, name: str, by: Rotations | None, attend: Callable[..., Array], x: Array
 ) -> Array:
-    q = rotate(split_heads(linear(params, f"{name}.q", x), config.heads), by)
-    k = rotate(split_heads(linear(params, f"{name}.k", x), config.key_heads), by)
+    q = split_heads(linear(params, f"{name}.q", x), config.heads)
+    k = split_heads(linear(params, f"{name}.k", x), config.key_heads)
     v = split_heads(linear(params, f"{name}.v", x), config.key_heads)
+    if config.head_norm:
+        q, k = norm(params, config, f"{name}.q_norm", q), norm(params, config, f"{name}.k_norm", k)
+    q, k = rotate(q, by), rotate(k, by)
     out = attend(_group_queries(config, q), *(add_group_axis(config, each) for each in (k, v)))
-    return linear(params, f"{name}.out", _join_heads(config, out))
+    rows = _join_heads(config, out)
+    if config.head_gate:
+        rows = rows * sigmoid(linear(params, f"{name}.gate", x))
+    return linear(params, f"{name}.out", rows)
 
 
 def _attend_cross(params: Params, config: Config, name: str, attend: Callable[[Array], Array], x: Array) -> Array:

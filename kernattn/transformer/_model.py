@@ -20,9 +20,9 @@ from kernattn.transformer._checks import (
 )
 from kernattn.transformer._config import Config
 from kernattn.transformer._ends import apply_head, count_positions, embed, mean_rows
+from kernattn.transformer._gated import GatedLayer, Mix
 from kernattn.transformer._layers import (
-    Attending,
-    Crossing,
+    Means,
     add_group_axis,
     apply_layers,
     mask_heads,
@@ -48,12 +48,11 @@ def _run(
     x: Array,
     positions: Array,
     types: Array | None,
-    attending: Attending,
-    crossing: Crossing,
+    means: Means,
 ) -> Array:
     """Return the rows (..., n, dim) of tokens at these positions after all layers."""
     rows = embed(params, config, x, positions, types)
-    return apply_layers(params, config, rows, rotations(config, positions, rows), attending, crossing)
+    return apply_layers(params, config, rows, rotations(config, positions, rows), means)
 
 
 def forward(
@@ -82,7 +81,7 @@ def forward(
     attention : None, Pattern, FeatureMap or callable, or a list of them
         How heads attend: exactly, over a pattern, by features, or by a function ``f(q, k, v, causal=, key_mask=)`` of
         heads (..., h, n, d); for all layers, or for each. Where heads of keys serve groups, q is (..., h, g, n, d) and
-        k and v are (..., h, 1, n, d).
+        k and v are (..., h, 1, n, d). Layers of gated linear attention do not attend: theirs has no effect.
     key_mask : (..., n) bool array, optional
         True where there is a token. Positions count from the first that there is, but for those of a grid: padding,
         before or behind, changes nothing.
@@ -118,7 +117,8 @@ def forward(
         return how[layer].attend(q, k, v, mask, config.causal)
 
     x = x if config.inputs is None else unmasked(x, key_mask)
-    rows = _run(params, config, x, positions, types, attending, memory_reader(how, memory))
+    means = Means(attending, memory_reader(how, memory), lambda layer, mix: mix(None, key_mask)[0])
+    rows = _run(params, config, x, positions, types, means)
     if config.output == "classes":
         rows = mean_rows(rows, key_mask)
     return apply_head(params, config, rows)
@@ -252,12 +252,15 @@ def prefill(
     layers: list[LayerState] = []
 
     def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
-        out, state = how[layer].prefill(q, k, v, of_heads)
-        layers.append(state)
-        return out
+        return kept(how[layer].prefill(q, k, v, of_heads))
+
+    def kept(made: tuple[Array, LayerState]) -> Array:
+        layers.append(made[1])
+        return made[0]
 
     x = x if config.inputs is None else unmasked(x, mask)
-    rows = _run(params, config, x, count_positions(config, x), types, attending, memory_reader(how, memory))
+    means = Means(attending, memory_reader(how, memory), lambda layer, mix: kept(mix(None, mask)))
+    rows = _run(params, config, x, count_positions(config, x), types, means)
     after = (count_positions(config, x) + 1)[..., -1] if lengths is None else lengths
     return apply_head(params, config, rows), State(tuple(layers), after, memory)
 
@@ -273,8 +276,8 @@ def step(
 ) -> tuple[Array, State]:
     r"""Take one token: what `forward` gives for it as the last one, from a state that does not grow.
 
-    Attention by a feature map remembers S and z (Katharopoulos et al. 2020, eqs. 16 to 20); exact attention remembers
-    all keys and values, and does grow.
+    Attention by a feature map remembers S and z (Katharopoulos et al. 2020, eqs. 16 to 20), gated linear attention S
+    and the last inputs of its convolution; exact attention remembers all keys and values, and does grow.
 
     Parameters
     ----------
@@ -322,10 +325,17 @@ def step(
     layers: list[LayerState] = []
 
     def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
-        out, new = how[layer].step(state.layers[layer], q, k, v)
-        layers.append(new)
-        return out
+        return kept(how[layer].step(state.layers[layer], q, k, v))
+
+    def mixing(layer: int, mix: Mix) -> Array:
+        before = state.layers[layer]
+        assert isinstance(before, GatedLayer)
+        return kept(mix(before, None))
+
+    def kept(made: tuple[Array, LayerState]) -> Array:
+        layers.append(made[1])
+        return made[0]
 
     at = state.positions[..., None]
-    rows = _run(params, config, x, at, types, attending, memory_reader(how, state.memory))
+    rows = _run(params, config, x, at, types, Means(attending, memory_reader(how, state.memory), mixing))
     return apply_head(params, config, rows)[..., 0, :], State(tuple(layers), (at + 1)[..., 0], state.memory)

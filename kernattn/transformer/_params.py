@@ -13,6 +13,7 @@ from kernattn._runtime.checks import instance_of, one_of, shown
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.transformer._config import Config
+from kernattn.transformer._members import Gated
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
@@ -53,7 +54,7 @@ def each_shape(c: Config) -> Iterator[tuple[str, tuple[int, ...]]]:
     if c.embedding_norm:
         yield from _norm(c, "embed.norm")
     for i in range(c.layers):
-        yield from layer_shapes(c, f"layers.{i}")
+        yield from layer_shapes(c, f"layers.{i}", c.mixer(i))
     if c.norm_first:
         yield from _norm(c, "norm")
     if c.output == "tokens":
@@ -62,12 +63,20 @@ def each_shape(c: Config) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield from _linear(c, "output", c.dim, c.classes or 0)
 
 
-def layer_shapes(c: Config, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+def layer_shapes(c: Config, name: str, mixer: Gated | None = None) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the parameters of a layer."""
-    yield from _attention(c, f"{name}.attention")
+    if mixer is not None:
+        yield from _gated(c, mixer, f"{name}.gated")
+    else:
+        yield from _attention(c, f"{name}.attention")
+        if c.head_gate:
+            yield from _linear(c, f"{name}.attention.gate", c.dim, c.heads * c.head_width)
+        for part in "qk" if c.head_norm else "":
+            yield from _norm(c, f"{name}.attention.{part}_norm", c.head_width)
     if c.cross:
         yield from _attention(c, f"{name}.cross")
-    yield from _feed_forward(c, f"{name}.feed_forward")
+    if c.hidden_width:
+        yield from _feed_forward(c, f"{name}.feed_forward")
 
 
 def _attention(c: Config, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -75,6 +84,33 @@ def _attention(c: Config, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     for part, heads in (("q", c.heads), ("k", c.key_heads), ("v", c.key_heads)):
         yield from _linear(c, f"{name}.{part}", c.dim, heads * c.head_width)
     yield from _linear(c, f"{name}.out", c.heads * c.head_width, c.dim)
+
+
+def _gated(c: Config, m: Gated, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield from _norm(c, f"{name}.norm")
+    for part, columns in (("q", m.keys), ("k", m.keys), ("v", m.values)):
+        yield from _linear(c, f"{name}.{part}", c.dim, columns)
+    if m.span:
+        yield f"{name}.conv.weight", (m.span, m.channels)
+        if m.conv_bias:
+            yield f"{name}.conv.bias", (m.channels,)
+    if (columns := m.decays) > 0:
+        if m.decay_rank:
+            yield f"{name}.decay.low.weight", (c.dim, m.decay_rank)
+        yield f"{name}.decay.weight", (m.decay_rank or c.dim, columns)
+        yield f"{name}.decay.bias", (columns,)
+        if m.kind.rate:
+            yield f"{name}.decay.log_rate", (m.heads if m.kind.decay == "head" else m.groups,)
+    if m.kind.erases:
+        yield from _linear(c, f"{name}.beta", c.dim, m.heads)
+    if m.member == "mamba2":
+        yield f"{name}.skip", (m.heads,)
+    if m.gate_rank:
+        yield f"{name}.gate.low.weight", (c.dim, m.gate_rank)
+    if m.kind.gate is not None:
+        yield from _linear(c, f"{name}.gate", m.gate_rank or c.dim, m.values)
+    yield f"{name}.out_norm.scale", (m.values if m.kind.gate_first else m.value_dim,)
+    yield from _linear(c, f"{name}.out", m.values, c.dim)
 
 
 def _feed_forward(c: Config, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -90,17 +126,18 @@ def _linear(c: Config, name: str, rows: int, columns: int) -> Iterator[tuple[str
         yield f"{name}.bias", (columns,)
 
 
-def _norm(c: Config, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield f"{name}.scale", (c.dim,)
+def _norm(c: Config, name: str, width: int | None = None) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.scale", (width or c.dim,)
     if c.norm == "layer" and c.bias:
-        yield f"{name}.bias", (c.dim,)
+        yield f"{name}.bias", (width or c.dim,)
 
 
 def initial_params(config: Config, rng: RNG = None, dtype: str = "float32") -> dict[str, NDArray[Any]]:
     r"""Return parameters to begin training with: weights :math:`N(0, 1/\mathrm{in})`, embeddings :math:`N(0, .02^2)`.
 
     What a layer adds to its input is smaller by the root of 2 L, so that rows do not grow with the depth (Radford et
-    al. 2019). Biases are 0 and scales of norms 1.
+    al. 2019). Biases are 0 and scales of norms 1. Gates :math:`-e^A \log(1 + e^{x + b})` begin as those of Mamba-2: e^A
+    uniform in [1, 16], and log(1 + e^b) of a uniform log, from 0.001 to 0.1.
 
     Parameters
     ----------
@@ -137,8 +174,12 @@ def draw_params(wanted: Mapping[str, tuple[int, ...]], config: Config, rng: RNG,
     one_of("dtype", dtype, ("float32", "float64"))
     values = {}
     for name, shape in wanted.items():
-        if name.endswith("scale"):
+        if name.endswith(("scale", "skip")):
             value = np.ones(shape)
+        elif name.endswith("log_rate"):
+            value = np.log(source.uniform(1, 16, shape))
+        elif name.endswith("decay.bias") and f"{name[:-4]}log_rate" in wanted:
+            value = np.log(np.expm1(np.exp(source.uniform(np.log(1e-3), np.log(0.1), shape))))
         elif name.endswith("bias"):
             value = np.zeros(shape)
         else:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 
-from kernattn._arrays.namespaces import Array, dtype_name, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn.errors import DTypeError
 from kernattn.transformer._config import Config
 
@@ -23,14 +23,26 @@ def linear(params: Params, name: str, x: Array) -> Array:
 
 def norm(params: Params, config: Config, name: str, x: Array) -> Array:
     """Return rows of mean 0 and variance 1, or of mean square 1, times a scale: in float32 at least."""
-    xp, dtype = namespace(x=x), x.dtype
-    x = x if dtype_name(x) in ("float32", "float64") else xp.astype(x, xp.float32)
-    if config.norm == "layer":
-        x = x - xp.mean(x, axis=-1, keepdims=True)
-    x = x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + config.eps)
-    x = xp.astype(x, dtype, copy=False) * params[f"{name}.scale"]
+    x = standardise(x, config.eps, config.norm == "layer") * params[f"{name}.scale"]
     bias = params.get(f"{name}.bias")
     return x if bias is None else x + bias
+
+
+def standardise(x: Array, eps: float, centred: bool = False) -> Array:
+    """Return rows of mean square 1, of mean 0 too where they are `centred`: in float32 at least."""
+    xp, dtype = namespace(x=x), x.dtype
+    x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
+    if centred:
+        x = x - xp.mean(x, axis=-1, keepdims=True)
+    x = x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + eps)
+    return xp.astype(x, dtype, copy=False)
+
+
+def sigmoid(x: Array) -> Array:
+    """Return 1 / (1 + e^-x)."""
+    xp = namespace(x=x)
+    small = xp.exp(xp.where(x > 0, -x, x))  # 1 at most: nothing overflows, in gradients neither
+    return xp.where(x > 0, xp.ones_like(small), small) / (1 + small)
 
 
 def feed_forward(params: Params, config: Config, name: str, x: Array) -> Array:
@@ -38,8 +50,7 @@ def feed_forward(params: Params, config: Config, name: str, x: Array) -> Array:
     xp, up = namespace(x=x), linear(params, f"{name}.up", x)
     if config.activation == "swiglu":
         gate = linear(params, f"{name}.gate", x)
-        small = xp.exp(xp.where(gate > 0, -gate, gate))  # 1 at most: nothing overflows, in gradients neither
-        up = up * gate * xp.where(gate > 0, xp.ones_like(small), small) / (1 + small)
+        up = up * gate * sigmoid(gate)
     elif config.activation == "relu":
         up = xp.where(up > 0, up, xp.zeros_like(up))
     elif config.activation == "gelu":

@@ -9,7 +9,7 @@ from kernattn.transformer._parts import Params
 
 
 class Rotations(NamedTuple):
-    """Cosines and sines (..., 1, n, d / 2) by which rotary positions rotate queries and keys."""
+    """Cosines and sines (..., 1, n, r / 2) by which rotary positions rotate r numbers of queries and keys."""
 
     cos: Array
     sin: Array
@@ -63,14 +63,14 @@ def rotations(config: Config, positions: Array, like: Array) -> Rotations | None
     """Return the rotations of queries and keys at positions (..., n), or None where positions are not rotary."""
     if config.positions != "rotary":
         return None
-    xp, angles = namespace(like=like), _angles(config, positions, like, config.head_width)[..., None, :, :]
+    xp, angles = namespace(like=like), _angles(config, positions, like, config.turned)[..., None, :, :]
     return Rotations(*(xp.astype(part, like.dtype, copy=False) for part in (xp.cos(angles), xp.sin(angles))))
 
 
 def rotate(x: Array, by: Rotations | None) -> Array:
-    """Return heads (..., h, n, d) with the pairs (i, i + d / 2) rotated."""
+    """Return heads (..., h, n, d) with the pairs (i, i + r / 2) of their first r numbers rotated."""
     if by is None:
         return x
-    half = x.shape[-1] // 2
-    a, b = x[..., :half], x[..., half:]
-    return namespace(x=x).concat([a * by.cos - b * by.sin, b * by.cos + a * by.sin], axis=-1)
+    half = by.cos.shape[-1]
+    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return namespace(x=x).concat([a * by.cos - b * by.sin, b * by.cos + a * by.sin, rest], axis=-1)

@@ -7,8 +7,9 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.transformer import Config, forward, initial_params, prefill, prepare_memory, shapes, step
+from kernattn.transformer import Config, Gated, forward, initial_params, prefill, prepare_memory, shapes, step
 
+GATED = Gated(member="gated_delta", heads=4, key_dim=3, value_dim=5, key_heads=2)
 BASE = Config(dim=8, layers=2, heads=2, vocab=7, length=16)
 CONFIGS = {
     "base": BASE,
@@ -21,7 +22,11 @@ CONFIGS = {
     "axial": replace(BASE, positions="axial", length=None, grid=(3, 5), output="tied", activation="gelu_tanh", types=2),
     "vectors": replace(BASE, vocab=None, inputs=3, output=None, head_dim=6, hidden=5),
     "cross": replace(BASE, cross=True, heads=4, kv_heads=1),
-}
+    "hybrid": replace(
+        BASE, heads=4, kv_heads=2, head_dim=4, positions="rotary", length=None, rotary_dim=2, head_norm=True,
+        head_gate=True, gated=(GATED, None),
+    ),
+}  # fmt: skip
 KINDS = {
     "exact": None,
     "pattern": ka.patterns.local(3),
@@ -192,12 +197,13 @@ def test_classes_are_of_the_mean_over_tokens_that_are_there():
 
 
 @pytest.mark.parametrize("attention", ["exact", "pattern", "elu1"])
-@pytest.mark.parametrize("name", ["base", "post", "llama", "vectors"])
+@pytest.mark.parametrize("name", ["base", "post", "llama", "vectors", "hybrid"])
 def test_padding_before_and_behind_changes_nothing(name, attention):
     """Positions count from the first token; vectors that are none may be NaN."""
     config = CONFIGS[name]
     kind, x = kind_of(attention, config), inputs(config, n=5)
-    for model in (config, replace(config, causal=False), replace(config, output="classes", classes=3)):
+    both_ways = () if config.gated else (replace(config, causal=False),)
+    for model in (config, *both_ways, replace(config, output="classes", classes=3)):
         params = drawn(model)
         wanted = forward(params, model, x[:1], attention=kind)
         for before in (0, 2, 4):
@@ -211,7 +217,7 @@ def test_padding_before_and_behind_changes_nothing(name, attention):
 
 
 @pytest.mark.parametrize("attention", ["exact", "elu1", "favor"])
-@pytest.mark.parametrize("name", ["base", "llama", "cross"])
+@pytest.mark.parametrize("name", ["base", "llama", "cross", "hybrid"])
 def test_prompts_of_unequal_length(name, attention):
     config = CONFIGS[name]
     kind, params, x = kind_of(attention, config), drawn(config), inputs(config)
@@ -291,6 +297,10 @@ def test_arrays_of_other_libraries(library):
         ({"output": "classes"}, "classes must be given"),
         ({"vocab": None, "inputs": 2}, "logits of tokens need vocab"),
         ({"eps": 0}, "eps must be a positive number"),
+        ({"rotary_dim": 2}, "rotary_dim must be given for rotary positions"),
+        ({"positions": "rotary", "length": None, "rotary_dim": 6}, "rotary_dim of at most head_dim"),
+        ({"gated": (None,)}, "gated must be one for all layers or one for each of 2"),
+        ({"gated": GATED, "causal": False}, "gated linear attention are causal"),
     ],
 )
 def test_configs_that_are_refused(changes, message):
