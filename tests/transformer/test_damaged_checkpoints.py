@@ -16,14 +16,27 @@ transformers = pytest.importorskip("transformers")
 SIZES = {"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12}
 LLAMA = transformers.LlamaConfig(vocab_size=11, max_position_embeddings=16, num_key_value_heads=1, **SIZES)
 TURNS = {"rope_type": "default", "rope_theta": 50.0}
+QWEN = transformers.Qwen3NextConfig(
+    vocab_size=11, linear_num_key_heads=1, linear_num_value_heads=2, linear_key_head_dim=2, linear_value_head_dim=2,
+    head_dim=8, num_key_value_heads=1, mlp_only_layers=[0, 1], layer_types=["linear_attention", "full_attention"],
+    **SIZES,
+)  # fmt: skip
+MAMBA = transformers.Mamba2Config(
+    vocab_size=11, num_hidden_layers=2, hidden_size=8, num_heads=4, head_dim=4, state_size=3, n_groups=2
+)
 GPT2 = transformers.GPT2Config(vocab_size=11, n_positions=16, n_embd=8, n_layer=2, n_head=2)
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Return what two small models' files hold: the configuration, the header of the weights, their bytes."""
+    """Return what small models' files hold: the configuration, the header of the weights, their bytes."""
     found = {}
-    for name, model in (("gpt2", transformers.GPT2LMHeadModel(GPT2)), ("llama", transformers.LlamaForCausalLM(LLAMA))):
+    for name, model in (
+        ("gpt2", transformers.GPT2LMHeadModel(GPT2)),
+        ("llama", transformers.LlamaForCausalLM(LLAMA)),
+        ("qwen3_next", transformers.Qwen3NextForCausalLM(QWEN)),
+        ("mamba2", transformers.Mamba2ForCausalLM(MAMBA)),
+    ):
         place = tmp_path_factory.mktemp(name)
         model.save_pretrained(place)
         blob = (place / "model.safetensors").read_bytes()
@@ -38,7 +51,7 @@ def written(place, about, header, data):
     (place / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + data)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3_next", "mamba2"])
 def test_random_damage(name, folders, tmp_path):
     """Bytes that are changed, cut off, or claims that are false; what loads is whole and finite."""
     rng = np.random.default_rng(0)
@@ -77,7 +90,7 @@ def test_random_damage(name, folders, tmp_path):
         ({"n_layer": 2**31 - 1}, r"lacks the weight that is layers\.2\."),
         ({"scale_attn_weights": False}, "scale_attn_weights = False is not one"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True is not one"),
-        ({"model_type": []}, r"must be one of bert, gpt2, llama; .* holds \[\]"),
+        ({"model_type": []}, r"must be one of bert, .*; .* holds \[\]"),
         ({"activation_function": []}, "is damaged or not the configuration of a model"),
     ],
     ids=str,
@@ -99,6 +112,31 @@ def test_rotary_positions_that_are_scaled_are_named(folders, tmp_path):
         written(tmp_path, json.loads(about) | change, header, data)
         with pytest.raises(errors.KernattnError, match=message):
             load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("qwen3_next", {"mlp_only_layers": [0]}, "num_experts = 512 is not one"),
+        ("qwen3_next", {"mlp_only_layers": None, "decoder_sparse_step": 2}, "num_experts = 512 is not one"),
+        ("qwen3_next", {"layer_types": ["linear_attention", "sliding_attention"]}, "layer_types = .* is not one"),
+        ("qwen3_next", {"num_hidden_layers": 2**31 - 1}, "num_hidden_layers = 2147483647 is not one"),
+        ("qwen3_next", {"linear_num_key_heads": 2}, "a joint weight must have"),
+        ("qwen3_next", {"hidden_act": "gelu"}, "hidden_act = 'gelu' is not one"),
+        ("qwen3_next", {"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters = .* is not one"),
+        ("mamba2", {"time_step_limit": [0.0, 0.1]}, r"time_step_limit = \[0.0, 0.1\] is not one"),
+        ("mamba2", {"hidden_act": "gelu"}, "hidden_act = 'gelu' is not one"),
+        ("mamba2", {"state_size": 4}, "a joint weight must have|must be"),
+        ("mamba2", {"use_bias": True}, r"lacks the weight that is layers\.0\.gated\.q\.bias"),
+        ("mamba2", {"num_hidden_layers": 2**31 - 1}, r"lacks the weight that is layers\.2\."),
+    ],
+    ids=str,
+)
+def test_gated_models_that_are_refused(name, change, message, folders, tmp_path):
+    about, header, data = folders[name]
+    written(tmp_path, json.loads(about) | change, header, data)
+    with pytest.raises(errors.KernattnError, match=message):
+        load_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +184,10 @@ def test_weights_twice_or_not_finite_or_no_file(folders, tmp_path):
         ("LlamaModel", LLAMA),
         ("LlamaModel", transformers.LlamaConfig(**{**LLAMA.to_dict(), "head_dim": 6, "rms_norm_eps": 0.1})),
         ("LlamaModel", transformers.LlamaConfig(**{**LLAMA.to_dict(), "rope_parameters": TURNS})),
+        ("Qwen3NextModel", QWEN),
+        ("Mamba2Model", MAMBA),
     ],
-    ids=["gpt2", "hidden", "llama", "head_dim", "theta"],
+    ids=["gpt2", "hidden", "llama", "head_dim", "theta", "qwen3_next", "mamba2"],
 )
 def test_models_without_a_head_give_rows(kind, sizes, tmp_path):
     torch.manual_seed(0)
