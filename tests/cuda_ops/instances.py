@@ -1,6 +1,7 @@
 """Every way the kernels are compiled: op, compiler options, and the dynamic shared memory of its largest launch."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from kernattn.ops.countsketch import gpu as countsketch
 from kernattn.ops.features import gpu as features
 from kernattn.ops.features_vjp import gpu as features_vjp
 from kernattn.ops.features_vjp.pulled import pulled_code
+from kernattn.ops.gated import gpu as gated
 from kernattn.ops.gram import gpu as gram
 from kernattn.ops.hadamard import gpu as hadamard
 from kernattn.ops.key_state import gpu as key_state
@@ -52,7 +54,7 @@ class Instance:
         sizes = "-".join(
             x[2:].replace("=", "")
             for x in self.defines
-            if x.startswith(("-DDB", "-DEB", "-DMAPS", "-DHELD", "-DSTREAM", "-DKEYS", "-DPARTS"))
+            if x.startswith(("-DDB", "-DEB", "-DMAPS", "-DHELD", "-DSTREAM", "-DKEYS", "-DPARTS", "-DCHANNELS", "-DRULE"))
         )
         return f"{self.op}-{self.dtype}-{self.map}-{sizes}"
 
@@ -82,12 +84,17 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
         sketch = countsketch.launch(4096, 1024, 4096, dtype, limits)
         add("countsketch", dtype, "none", sketch.defines, sketch.rows.shared_bytes)
         for num_features in (1024, 4096):
-            product = tensor_sketch.launch(4096, 1024, num_features, dtype, limits)
-            if product is not None:
-                add("tensor_sketch", dtype, "none", product.defines, product.shared_bytes)
+            spectra = tensor_sketch.launch(4096, 1024, num_features, dtype, limits)
+            if spectra is not None:
+                add("tensor_sketch", dtype, "none", spectra.defines, spectra.shared_bytes)
         frame = orthogonalize.launch(128, 128, dtype, limits)
         add("orthogonalize", dtype, "none", frame.defines, frame.shared_bytes)
         for d, e in sizes:
+            for entries, n in ((64, 4096), (4096, 4096), (64, 1)):
+                for channels, rule in product((False, True), (gated.NONE, gated.ALONG, gated.PAIR)):
+                    walked = gated.launch(entries, n, d, e, dtype, channels, rule, limits)
+                    if walked is not None:
+                        add("gated", dtype, "none", walked.kernel.defines, walked.kernel.shared_bytes)
             for all_of_it in (False, True):
                 how = block_softmax.launch(d, e, dtype, limits, parts=all_of_it, biased=all_of_it, joined=all_of_it)
                 add("block_softmax", dtype, "none", how.defines, how.shared_bytes)

@@ -12,6 +12,9 @@ from cuda_ops.test_attend_vjp import problem as attended
 from cuda_ops.test_attend_vjp import pullbacks
 from cuda_ops.test_block_softmax_vjp import problem as softmaxed
 from cuda_ops.test_causal_vjp import problem as caused
+from cuda_ops.test_gated import problem as gates
+from cuda_ops.test_gated import recur, rounded
+from cuda_ops.test_gated import run as gated
 from cuda_ops.test_hadamard import dense
 from cuda_ops.test_tensor_sketch import problem
 from cuda_ops.test_tensor_sketch import wanted as sketch_features
@@ -239,6 +242,15 @@ def run_causal_vjp(cupy, d=70, e=70, frequencies=40, bare="without projection"):
             yield from differences(causal_vjp(*given, True), wanted)
 
 
+def run_gated(cupy, d=21, e=0, frequencies=0):
+    for rule, gate, columns in (("delta", "scalar", 19), ("delta", "channels", 7), ("pair", "channels", 7)):
+        for n in (50, 3):
+            arrays, plain = rounded(cupy, gates(rule, gate, n, d, e or columns), "float32")
+            normalise = rule == "delta"
+            for x, y in zip(gated(arrays, normalise), recur(plain, 0.7, normalise), strict=True):
+                yield to64(x), y, np.abs(y).max()
+
+
 RUNS = {
     "features": run_features,
     "features_vjp": run_features_vjp,
@@ -249,6 +261,7 @@ RUNS = {
     "attend": run_key_state,
     "causal": run_causal,
     "step": run_step,
+    "gated": run_gated,
     "block_softmax": run_block_softmax,
     "block_softmax_vjp": run_block_softmax_vjp,
     "gram": run_gram,

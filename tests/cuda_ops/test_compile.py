@@ -21,6 +21,7 @@ KERNELS = {
     "causal_vjp": {"walk_back"},
     "causal": {"walk"},
     "step": {"prepare", "stream"},
+    "gated": {"tokens", "chunks"},
     "block_softmax": {"block_softmax"},
     "block_softmax_vjp": {"ask", "back"},
     "gram": {"slab_features", "outer", "collect"},
@@ -55,6 +56,8 @@ USUAL = [
     x for x in widest(instances(LIMITS[90], maps=("exp",)) + rounded(LIMITS[90], ("exp",))) if x.op in BY_DTYPE[x.dtype]
 ]
 USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("sincos",)) if x.op in ("features", "step")]
+GATED = {"-DRULE=1", "-DEB=64"}  # the delta rule, for a decay a head and a decay a channel
+USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ()) if x.op == "gated" and set(x.defines) >= GATED]
 BACK = ("features_vjp", "key_state_vjp", "attend_vjp", "causal_vjp")  # each once, in small tiles
 USUAL += {x.op: x for x in instances(LIMITS[90], ("bfloat16",), ("relu",), ((32, 32),)) if x.op in BACK}.values()
 EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]

@@ -25,5 +25,6 @@ globals().update(TESTS)
 
 
 def test_every_op_is_among_them():
-    assert set(OPS) - set(MODULES) <= {"attend"}, "attend is tested with key_state"
+    ours = {name for name, op in OPS.items() if "gpu" in op.backends}
+    assert ours - set(MODULES) <= {"attend"}, "attend is tested with key_state"
     assert {name.rpartition("_of_")[2] for name in TESTS} == set(MODULES)

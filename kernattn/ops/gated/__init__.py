@@ -15,4 +15,4 @@ place, and 0 where a log is -inf. No sum is taken from another, and nothing is d
 
 from kernattn.ops.dispatch import Op
 
-OP = Op("gated", ("reference", "cpu"))
+OP = Op("gated", ("reference", "cpu", "gpu"))

@@ -1,0 +1,175 @@
+"""The kernels of `gated` on the emulation against the recurrence of tokens in float64."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from cuda_ops.cases import array, to64
+from kernattn.ops.gated.gpu import gated
+
+NAMES = "q", "k", "v", "g", "gk", "beta", "read", "write", "state", "key_mask", "segment_ids"
+TOLERANCE = {"float32": 2e-6, "float64": 1e-13, "float16": 5e-3, "bfloat16": 4e-2}
+
+
+def recur(given, scale, normalise):
+    """The recurrence as it is written; q and what keys have may have leading axes of their own."""
+    q, k, v, g, gk, beta, read, write, state, mask, ids = (given[name] for name in NAMES)
+    n, d, e = *q.shape[-2:], v.shape[-1]
+    if normalise:
+        q, k = (x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + 1e-6) for x in (q, k))
+    leads = [x.shape[:-2] for x in (k, v, gk, read, write) if x is not None]
+    leads += [x.shape[:-1] for x in (g, beta) if x is not None]
+    lead = np.broadcast_shapes(*leads)
+    s = np.zeros((*lead, d, e)) if state is None else state
+    everywhere = np.ones(n, bool)
+    mask = np.broadcast_to(everywhere if mask is None else mask, (*lead, n))
+    ids = np.broadcast_to(0 * everywhere if ids is None else ids, (*lead, n))
+    out = []
+    for t in range(n):
+        logs = np.zeros((*lead, 1))
+        logs = logs if g is None else logs + g[..., t, None]
+        logs = logs if gk is None else logs + gk[..., t, :]
+        seen = mask[..., t, None, None]
+        begins = (ids[..., t] != ids[..., max(t - 1, 0)])[..., None, None]
+        s = np.where(begins, 0.0, s)
+        after = np.where(np.exp(logs)[..., None] == 0, 0.0, np.exp(logs)[..., None] * s)
+        value = v[..., t, None, :]
+        if beta is not None:
+            value = beta[..., t, None, None] * (value - k[..., t, None, :] @ after)
+        if read is not None:
+            after = after + write[..., t, :, None] * (read[..., t, None, :] @ s)
+        s = np.where(seen, after + k[..., t, :, None] * value, s)
+        out.append(scale * q[..., t, None, :] @ s)
+    return np.concatenate(out, axis=-2), s
+
+
+def problem(rule, gate, n, d, e, *, heads=(2, 1), key_heads=(2, 1), masked=True, segments=3, resumed=True):
+    """Strong gates among mild ones, some of them -inf; heads of their own for k, v and gates."""
+    rng = np.random.default_rng(n)
+    shared = (1,) * len(key_heads)
+    given = dict.fromkeys(NAMES)
+    given |= {"q": rng.normal(size=(*heads, n, d)), "k": rng.normal(size=(*shared, n, d)) / d**0.5}
+    given["v"] = rng.normal(size=(*key_heads, n, e))
+    if gate == "scalar":
+        given["g"] = -np.exp(2 * rng.normal(size=(*shared, n)))
+        given["g"][..., n // 2] = -np.inf
+    elif gate == "channels":
+        given["gk"] = -np.exp(2 * rng.normal(size=(*key_heads, n, d)))
+        given["gk"][..., n // 2, ::2] = -np.inf
+    if rule == "delta":
+        given["beta"] = rng.uniform(0, 2, size=(*key_heads, n))
+        given["beta"][..., 1] = 0
+    elif rule == "pair":
+        given["read"], given["write"] = 0.3 * rng.normal(size=(2, *key_heads, n, d))
+    if resumed:
+        given["state"] = rng.normal(size=(*key_heads, d, e))
+    if masked:
+        given["key_mask"] = rng.random((*key_heads, n)) < 0.8
+    if segments:
+        given["segment_ids"] = np.sort(rng.integers(0, segments, size=n))
+    return given
+
+
+def rounded(cupy, given, dtype):
+    """The arrays of the stand-in; and what their values are, in float64."""
+    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+    kinds = dict.fromkeys(("q", "k", "v"), dtype)
+
+    def put(name, x):
+        if x is None or x.dtype.kind in "bi":
+            return None if x is None else cupy.asarray(np.array(x))
+        return array(cupy, x, kinds.get(name, wide))
+
+    arrays = {name: put(name, x) for name, x in given.items()}
+    plain = {n: x if x is None or x.dtype.kind in "bi" else to64(x) for n, x in arrays.items()}
+    return arrays, {n: x.get() if hasattr(x, "get") else x for n, x in plain.items()}
+
+
+def run(arrays, normalise=False, scale=0.7):
+    *rows, state, mask, ids = (arrays[name] for name in NAMES)
+    return gated(*rows, scale, normalise, state, mask, ids)
+
+
+def check(cupy, given, dtype, normalise=False):
+    arrays, plain = rounded(cupy, given, dtype)
+    out, after = run(arrays, normalise)
+    wanted, s = recur(plain, 0.7, normalise)
+    assert out.dtype == arrays["v"].dtype
+    assert after.dtype == ("float64" if dtype == "float64" else "float32")
+    for x, y in ((out, wanted), (after, s)):
+        np.testing.assert_array_equal(np.isnan(to64(x)), np.isnan(y))
+        np.testing.assert_allclose(to64(x), y, rtol=0, atol=TOLERANCE[dtype] * np.nanmax(np.abs(y)))
+
+
+COLUMNS = {"none": 40, "scalar": 19, "channels": 7}  # of v: blocks of 64, 32 and 16
+CASES = [
+    ("none", "none", "bfloat16"),
+    ("delta", "scalar", "float32"),
+    ("delta", "channels", "float32"),
+    ("pair", "channels", "float32"),
+]
+SLOW = [
+    (rule, gate, dtype)
+    for rule in ("none", "delta", "pair")
+    for gate in COLUMNS
+    for dtype in TOLERANCE
+    if (rule, gate, dtype) not in CASES
+]
+
+
+@pytest.fixture(autouse=True)
+def one_multiprocessor(device_with):
+    """So that blocks have as many columns as there are."""
+    device_with(232_448)
+
+
+@pytest.mark.parametrize(
+    ("rule", "gate", "dtype"), CASES + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW]
+)
+def test_recurrence(cupy, rule, gate, dtype):
+    """Chunks whole and cut short, and tokens one by one; heads that share; masks, segments, states and norms."""
+    e = COLUMNS[gate]
+    for n, d, normalise in ((50, 21, rule != "pair"), (3, 5, False)):
+        check(cupy, problem(rule, gate, n, d, e), dtype, normalise)
+    check(cupy, problem(rule, gate, 20, 8, e + 1, masked=False, segments=0, resumed=False), dtype)
+
+
+@pytest.mark.parametrize(("gate", "name", "axis"), [("scalar", "g", -1), ("channels", "gk", -2)])
+def test_blind_to_the_future_and_to_what_was_forgotten(cupy, gate, name, axis):
+    given = problem("delta", gate, 50, 8, COLUMNS[gate], masked=False, segments=0)
+    arrays, _ = rounded(cupy, given, "float32")
+    before, _ = run(arrays)
+    for late in (1e6, np.nan):
+        other = given | {"v": given["v"].copy(), "k": given["k"].copy()}
+        other["v"][..., 30:, :], other["k"][..., 30:, :] = late, -other["k"][..., :20, :]
+        after, _ = run(rounded(cupy, other, "float32")[0])
+        np.testing.assert_array_equal(to64(after)[..., :30, :], to64(before)[..., :30, :])
+    wild = given | {"v": given["v"].copy(), name: given[name].copy()}
+    wild["v"][..., 7, 1] = np.nan
+    np.moveaxis(wild[name], axis, 0)[23] = -np.inf
+    check(cupy, wild, "float32")
+
+
+def test_one_call_is_many(cupy):
+    """Split and resumed, and token by token, from the public functions."""
+    given = problem("delta", "scalar", 40, 8, COLUMNS["scalar"], masked=False, segments=0, resumed=False)
+    arrays, plain = rounded(cupy, {name: x for name, x in given.items() if x is not None}, "float32")
+    wanted, s = recur(dict.fromkeys(NAMES) | plain, 8**-0.5, False)
+
+    def part(at):
+        return [arrays[x][..., at, :] for x in "qkv"], {x: arrays[x][..., at] for x in ("g", "beta")}
+
+    (q, k, v), gates = part(slice(0, 19))
+    out, state = ka.gated_linear_attention(q, k, v, **gates, backend="gpu")
+    outs = [out]
+    for t in range(19, 40):
+        (q, k, v), gates = part(t)
+        out, state = ka.gated_linear_attention_step(state, q, k, v, **gates, backend="gpu")
+        outs.append(out[..., None, :])
+    for x, y in ((cupy.concatenate(outs, axis=-2), wanted), (state.s, s)):
+        np.testing.assert_allclose(to64(x), y, atol=2e-6 * np.max(np.abs(y)))
+
+
+def test_states_without_room_are_left_to_array_operations(cupy, device_with):
+    device_with(1_000)
+    check(cupy, problem("delta", "scalar", 20, 8, 8, segments=0), "float32")
