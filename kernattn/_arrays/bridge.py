@@ -15,6 +15,7 @@ from typing import Any, final
 
 import array_api_compat as compat
 import numpy as np
+from numpy.typing import NDArray
 
 from kernattn._arrays.hooks import edge
 from kernattn._arrays.namespaces import Array, check_kept
@@ -44,6 +45,10 @@ class Library(ABC):
     @abstractmethod
     def give(self, array: Array, like: Array) -> Array:
         """Return a result in kind."""
+
+    def look(self, array: Array) -> NDArray[Any]:
+        """Return the values of an array in host memory, or raise Kept where there are none."""
+        return self.lend(array)  # type: ignore[no-any-return]
 
     def handed(self, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
         """Return what the library's edge makes of what cannot be lent; NotImplemented where it leaves it alone."""
@@ -158,6 +163,11 @@ class Torch(Library):
     def steady(self, array: Array) -> Array:
         """Return a tensor without its history."""
         return array.detach()
+
+    def look(self, array: Array) -> NDArray[Any]:
+        """Return the values of a tensor, or raise Kept where calls are traced."""
+        self.unwatched()
+        return self.lend(array if not array.requires_grad else array.detach())  # type: ignore[no-any-return]
 
     def traced(self) -> bool:
         """Is what is done to tensors put down in a graph?"""

@@ -54,7 +54,9 @@ class Instance:
         sizes = "-".join(
             x[2:].replace("=", "")
             for x in self.defines
-            if x.startswith(("-DDB", "-DEB", "-DMAPS", "-DHELD", "-DSTREAM", "-DKEYS", "-DPARTS", "-DCHANNELS", "-DRULE"))
+            if x.startswith(
+                ("-DDB", "-DEB", "-DMAPS", "-DHELD", "-DSTREAM", "-DKEYS", "-DPARTS", "-DCHANNELS", "-DRULE")
+            )
         )
         return f"{self.op}-{self.dtype}-{self.map}-{sizes}"
 

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array
-from kernattn._runtime.parallel import share
+from kernattn._runtime.parallel import WORTH_SHARING, share
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads, numbered
 from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, nothing, room, seconds_of
@@ -48,10 +48,13 @@ def run(
     plan, given, queries = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
     before = flat_state(state, plan, dtype)
     out, after = room(plan.out, dtype), np.empty(plan.after, dtype) if after is None else after
-    made, factor = (out.reshape(-1), after.reshape(-1)), dtype.type(scale)
-    states = partial(loop, plan.sizes, given, queries, before, plan.table, plan.reads, factor, *made)
-    share(states, len(plan.table), plan.seconds)
-    return out, after
+    read_by, made = (plan.sizes, given, queries, before, plan.table, plan.reads, dtype.type(scale)), (out, after)
+    written = [x.reshape(-1) for x in made]
+    if plan.seconds <= WORTH_SHARING:
+        loop(*read_by, *written, 0, len(plan.table))
+    else:
+        share(partial(loop, *read_by, *written), len(plan.table), plan.seconds)
+    return made
 
 
 class Plan(NamedTuple):
@@ -98,9 +101,11 @@ def _rows_of(array: Array | None, dtype: np.dtype[Any]) -> tuple[NDArray[Any], L
     """Return rows (..., n, c) as loops read them, flat, and how they lie there: those that lie apart are not copied."""
     if array is None:
         return nothing(dtype), NOWHERE
+    if array.flags.c_contiguous:
+        return flat(array, dtype), (array.shape, None)
     size, strides = dtype.itemsize, array.strides
     whole = array.shape[-1] == 1 or strides[-1] == size
-    if array.flags.c_contiguous or array.dtype != dtype or not whole or any(x < 0 or x % size for x in strides):
+    if array.dtype != dtype or not whole or any(x < 0 or x % size for x in strides):
         return flat(array, dtype), (array.shape, None)
     last = sum((count - 1) * x for count, x in zip(array.shape, strides, strict=True))
     return as_strided(array, (last // size + 1,), (size,), writeable=False), (array.shape, strides)
