@@ -17,6 +17,8 @@ from kernattn.transformer._attention import Exact, Kind, Linear, resolve_attenti
 from kernattn.transformer._checks import check_indices, check_remembered, check_steps
 from kernattn.transformer._config import Config
 from kernattn.transformer._ends import embed
+from kernattn.transformer._gated import GatedLayer
+from kernattn.transformer._members import Gated
 from kernattn.transformer._model import State, prefill
 from kernattn.transformer._order import weights_in_order
 from kernattn.transformer._params import check_params
@@ -34,9 +36,9 @@ def unfit(params: Params, config: Config, attention: Kind | Sequence[Kind]) -> s
         return "its parameters are not float32 arrays of NumPy"
     if config.cross:
         return "it has cross attention"
-    if config.gated is not None or config.head_norm or config.head_gate or config.rotary_dim or not config.hidden_width:
-        return "it has gated layers"
-    for how in resolve_attention(attention, config.layers):
+    for layer, how in enumerate(resolve_attention(attention, config.layers)):
+        if config.mixer(layer) is not None:
+            continue
         if isinstance(how, Exact):
             if how.pattern is not None:
                 return "it attends over a pattern"
@@ -54,8 +56,8 @@ class Decoder:
 
     What `step` computes (Katharopoulos et al. 2020, section 3.4), from weights that are copied once, in the order of
     their use: a step of one sequence takes little longer than reading them does. It keeps its state in place. With
-    feature maps memory does not grow; exact attention keeps keys and values. A sequence has the same bits whatever
-    other sequences stand beside it. `generate` decodes by it where it can.
+    feature maps and gated linear attention memory does not grow; exact attention keeps keys and values. A sequence has
+    the same bits whatever other sequences stand beside it. `generate` decodes by it where it can.
 
     If you change the arrays of `params` later, make a new Decoder: prompts and embeddings are still read from them.
 
@@ -98,10 +100,13 @@ class Decoder:
         from kernattn.ops._decode.stack import Stack
 
         self._params, self._config, self._attention = dict(params), config, attention
+        gated = [config.mixer(layer) for layer in range(config.layers)]
         specs: list[Any] = [
-            (how.phi.query_spec, how.phi.key_spec) if isinstance(how, Linear) else None for how in self._how
+            (how.phi.query_spec, how.phi.key_spec) if m is None and isinstance(how, Linear) else None
+            for how, m in zip(self._how, gated, strict=True)
         ]
-        self._stack = Stack(_sizes(config), config.eps, weights_in_order(params, config), specs)
+        mixers = [None if m is None else _mixer_of(m) for m in gated]
+        self._stack = Stack(_sizes(config), config.eps, weights_in_order(params, config), specs, mixers)
         self._lead: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
@@ -152,7 +157,7 @@ class Decoder:
         positions = np.array(state.positions, np.int64).reshape(-1)
         count = len(positions)
         kept = [self._taken_over(layer, each, lead, count) for layer, each in enumerate(state.layers)]
-        exact = [each for each in kept if not isinstance(each, LinearState)]
+        exact = [each for each in kept if not isinstance(each, LinearState | GatedLayer)]
         lengths = np.zeros(count, np.int64) if not exact else exact[0][2].astype(np.int64)
         if not all(np.array_equal(each[2], lengths) for each in exact):
             raise StateMismatchError("layers of exact attention must have seen equally many tokens")
@@ -161,14 +166,18 @@ class Decoder:
         for layer, each in enumerate(kept):
             if isinstance(each, LinearState):
                 memories.keep_sums(layer, each.s, each.z, each.peak)
+            elif isinstance(each, GatedLayer):
+                memories.keep_sums(layer, each.s, () if each.window is None else each.window)
             else:
                 memories.keep_tokens(layer, *each[:2])
         self._lead, self._positions, self._lengths, self._memories = lead, positions, lengths, memories
         self._furthest, self._longest = int(positions.max()), longest
 
     def _taken_over(self, layer: int, state: Any, lead: tuple[int, ...], count: int) -> Any:
-        """Return sums, or keys and values (B h, n, d) with those that are there first, and how many (B,)."""
+        """Return sums or a state, or keys and values (B h, n, d) with those that are there first, and how many (B,)."""
         how, heads = self._how[layer], self._config.key_heads
+        if isinstance(state, GatedLayer):
+            return state
         if isinstance(how, Linear):
             if state.fingerprint != how.phi.fingerprint:
                 raise StateMismatchError(f"layer {layer} must hold sums of {how.phi!r}; got those of another map")
@@ -239,5 +248,19 @@ def _sizes(config: Config) -> dict[str, Any]:
     return {
         "layers": c.layers, "dim": c.dim, "heads": c.heads, "key_heads": c.key_heads, "head_width": c.head_width,
         "hidden": c.hidden_width, "activation": c.activation, "centred": c.norm == "layer", "norm_first": c.norm_first,
-        "columns": c.dim if c.output is None else c.vocab, "projected": c.output is not None,
+        "columns": c.dim if c.output is None else c.vocab, "projected": c.output is not None, "turned": c.turned,
+        "head_norm": c.head_norm, "head_gate": c.head_gate,
     }  # fmt: skip
+
+
+def _mixer_of(m: Gated) -> Any:
+    """Return the sizes and choices of a gated layer as the loop takes them."""
+    from kernattn.ops._decode.gated_loops import DECAYS, GATES, Mixer
+
+    kind = m.kind
+    return Mixer(
+        m.heads, m.groups, m.key_dim, m.value_dim, m.span, DECAYS.index(kind.decay), m.decay_rank,
+        GATES.index(kind.gate), m.gate_rank, kind.gate_first, kind.erases, m.member == "mamba2",
+        m.channels + (m.heads if kind.erases else 0) + (m.decay_rank or m.decays),
+        0 if kind.gate is None else m.gate_rank or m.values,
+    )  # fmt: skip

@@ -1,12 +1,14 @@
 """The parameters of a transformer in the order of their use."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn.attention import gates
 from kernattn.transformer._config import Config
+from kernattn.transformer._members import Gated
 from kernattn.transformer._parts import Params
 
 Pair = tuple[NDArray[Any], NDArray[Any] | None]
@@ -18,13 +20,27 @@ def weights_in_order(params: Params, config: Config) -> Iterator[Pair]:
     The weight of a norm is its scale (dim,). Queries, keys and values are by one matrix.
     """
     for i in range(config.layers):
-        attention, feed = f"layers.{i}.attention", f"layers.{i}.feed_forward"
-        first, second = (_norm(params, f"{part}.norm") for part in (attention, feed))
+        mixer, feed = config.mixer(i), f"layers.{i}.feed_forward"
+        name = f"layers.{i}.{'attention' if mixer is None else 'gated'}"
+        first = _norm(params, f"{name}.norm")
         if config.norm_first:
             yield first
-        yield _linear(params, *(f"{attention}.{part}" for part in "qkv"))
-        yield _linear(params, f"{attention}.out")
-        yield second if config.norm_first else first
+        if mixer is None:
+            yield _linear(
+                params, *(f"{name}.{part}" for part in ("q", "k", "v", "gate")[: 4 if config.head_gate else 3])
+            )
+            for part in "qk" if config.head_norm else "":
+                yield _norm(params, f"{name}.{part}_norm")
+            yield _linear(params, f"{name}.out")
+        else:
+            yield from _gated(params, mixer, name)
+        if not config.norm_first:
+            yield first
+        if not config.hidden_width:
+            continue
+        second = _norm(params, f"{feed}.norm")
+        if config.norm_first:
+            yield second
         if config.activation == "swiglu":
             yield _linear(params, f"{feed}.gate")
         yield _linear(params, f"{feed}.up")
@@ -43,8 +59,40 @@ def _norm(params: Params, name: str) -> Pair:
     return params[f"{name}.scale"], params.get(f"{name}.bias")
 
 
+def _gated(params: Params, m: Gated, name: str) -> Iterator[Pair]:
+    """Yield the parameters of a layer of gated linear attention; a decay is e^(-c log(1 + e^x)), or e^-c."""
+    sign = -1 if m.kind.decay == "channel" and not m.kind.rate else 1  # log sigmoid(x) = -log(1 + e^-x)
+    decay: Pair | None = None
+    if m.decays:
+        decay = params[f"{name}.decay.weight"] * sign, params[f"{name}.decay.bias"] * sign
+    parts: list[Pair] = [_linear(params, f"{name}.{part}") for part in "qkv"]
+    if m.kind.erases:
+        parts.append(_linear(params, f"{name}.beta"))
+    if decay is not None:
+        parts.append(_linear(params, f"{name}.decay.low") if m.decay_rank else decay)
+    if m.kind.gate is not None:
+        parts.append(_linear(params, f"{name}.gate.low" if m.gate_rank else f"{name}.gate"))
+    yield _beside(parts)
+    if m.span:
+        yield params[f"{name}.conv.weight"], params.get(f"{name}.conv.bias")
+    if decay is not None and m.decay_rank:
+        yield decay
+    if m.gate_rank:
+        yield _linear(params, f"{name}.gate")
+    if m.kind.decay == "constant":
+        yield -gates.retention(m.heads, like=params[f"{name}.q.weight"])["g"][:, 0], None
+    elif m.kind.decay is not None:
+        rates = np.exp(params[f"{name}.decay.log_rate"]) if m.kind.rate else np.full(m.groups, 1 / 16, np.float32)
+        yield np.repeat(rates, m.decays // len(rates)), params.get(f"{name}.skip")
+    yield np.tile(params[f"{name}.out_norm.scale"], 1 if m.kind.gate_first else m.heads), None
+    yield _linear(params, f"{name}.out")
+
+
 def _linear(params: Params, *names: str) -> Pair:
     """Return matrices beside each other as one, and their biases."""
-    weights = np.concatenate([params[f"{name}.weight"] for name in names], axis=1)
-    biases = [params[f"{name}.bias"] for name in names if f"{name}.bias" in params]
-    return weights, np.concatenate(biases) if biases else None
+    return _beside([(params[f"{name}.weight"], params.get(f"{name}.bias")) for name in names])
+
+
+def _beside(parts: Sequence[Pair]) -> Pair:
+    biases = [np.zeros(weight.shape[1], weight.dtype) if bias is None else bias for weight, bias in parts]
+    return np.concatenate([weight for weight, _ in parts], axis=1), np.concatenate(biases)

@@ -7,12 +7,15 @@ import pytest
 
 import kernattn as ka
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
-from kernattn.transformer import Config, Decoder, forward, generate, initial_params, prefill, step
+from kernattn.transformer import Config, Decoder, Gated, forward, generate, initial_params, prefill, step
 from kernattn.transformer import _generate as generation
+from kernattn.transformer._members import MEMBERS
 
 nrt = pytest.importorskip("numba.core.runtime._nrt_python")
 
 VOCAB = 11
+SIZES = {"member": "gated_delta", "heads": 4, "key_dim": 3, "value_dim": 5, "key_heads": 2}
+GATED = Gated(**SIZES)
 FORMS = {
     "usual": {},
     "after": {"norm_first": False},
@@ -28,7 +31,18 @@ FORMS = {
     "rows": {"activation": "gelu_tanh", "positions": "sinusoidal", "length": None, "output": None},
     "odd": {"kv_heads": 1, "hidden": 70, "head_dim": 6, "embedding_norm": True, "types": 2},
     "pixels": {"positions": "axial", "grid": (8, 8), "length": None},
-}
+    "qwen": {
+        "norm": "rms", "activation": "swiglu", "positions": "rotary", "length": None, "kv_heads": 2, "bias": False,
+        "rotary_dim": 4, "head_norm": True, "head_gate": True, "gated": (GATED, None),
+    },
+    "heads": {"head_norm": True, "head_gate": True, "norm_first": False, "gated": (None, GATED)},
+    "mamba": {
+        "hidden": 0, "positions": None, "length": None,
+        "gated": Gated(member="mamba2", heads=6, key_dim=17, value_dim=70, key_heads=3, conv=2, conv_bias=True),
+    },
+    "wide": {"hidden": 0, "norm_first": False, "gated": Gated(member="kda", heads=3, key_dim=33, value_dim=40)},
+    **{member: {"gated": (Gated(**{**SIZES, "member": member}), None)} for member in MEMBERS},
+}  # fmt: skip
 FAVOR = ka.random_features(ka.kernels.Softmax(), dim=6, num_features=16, rng=0)
 COSINES = ka.random_features(ka.kernels.Gaussian(4.0), 6, 32, "trigonometric", rng=0)
 KINDS = {"elu1": ka.features.elu1(), "favor": FAVOR, "exact": None, "mixed": [None, FAVOR], "cosines": COSINES}
@@ -61,9 +75,11 @@ def test_steps_are_the_forward_pass(form, kind):
         np.testing.assert_allclose(decoder.step(x[:, t]), wanted[:, t], atol=1e-5 * largest)
 
 
-@pytest.mark.parametrize("kind", ["elu1", "exact"])
-def test_a_sequence_has_the_same_bits_in_every_company(kind):
-    config, params = model()
+@pytest.mark.parametrize(
+    ("kind", "form"), [("elu1", "usual"), ("exact", "usual"), ("exact", "qwen"), ("exact", "wide")]
+)
+def test_a_sequence_has_the_same_bits_in_every_company(kind, form):
+    config, params = model(**FORMS[form])
     x, alone, together = tokens(37, 12), [], []
     for rows, found in ((x, together), (x[20:21], alone), (x[18:21], alone)):
         decoder = Decoder(params, config, attention=KINDS[kind])
@@ -73,9 +89,12 @@ def test_a_sequence_has_the_same_bits_in_every_company(kind):
     assert np.array_equal(together[0][18:21], alone[1])
 
 
-@pytest.mark.parametrize("kind", ["favor", "exact", "mixed"])
-def test_prompts_of_unequal_length(kind):
-    config, params = model(**FORMS["llama"])
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [("favor", "llama"), ("exact", "llama"), ("mixed", "llama"), ("exact", "qwen"), ("exact", "mamba")],
+)
+def test_prompts_of_unequal_length(kind, form):
+    config, params = model(**FORMS[form])
     x, lengths, attention = tokens(3, 9), np.array([2, 9, 5]), KINDS[kind]
     decoder = Decoder(params, config, attention=attention)
     decoder.prefill(x, lengths=lengths)
@@ -85,8 +104,9 @@ def test_prompts_of_unequal_length(kind):
         np.testing.assert_allclose(decoder.step(x[:, t]), out, atol=1e-5 * np.abs(out).max())
 
 
-def test_exact_attention_makes_room():
-    config, params = model(length=150)
+@pytest.mark.parametrize("gated", [None, (GATED, None)])
+def test_exact_attention_makes_room(gated):
+    config, params = model(length=150, gated=gated)
     x = tokens(2, 150)
     wanted = forward(params, config, x, attention=KINDS["mixed"])
     decoder = Decoder(params, config, attention=KINDS["mixed"])
@@ -103,8 +123,9 @@ def test_exact_attention_asks_no_room_beyond_a_short_length():
     assert np.prod(list(sizes.values())) <= decoder.nbytes < 1.01 * np.prod(list(sizes.values()))
 
 
-def test_memory_of_maps_does_not_grow_and_vectors_are_taken():
-    config = Config(dim=16, layers=1, heads=2, inputs=3, positions=None, output=None)
+@pytest.mark.parametrize("gated", [None, GATED])
+def test_memory_of_maps_does_not_grow_and_vectors_are_taken(gated):
+    config = Config(dim=16, layers=1, heads=2, inputs=3, positions=None, output=None, gated=gated)
     params = initial_params(config, rng=0)
     decoder = Decoder(params, config, attention=ka.features.elu1())
     x = np.random.default_rng(0).standard_normal((2, 300, 3)).astype(np.float32)
@@ -116,10 +137,11 @@ def test_memory_of_maps_does_not_grow_and_vectors_are_taken():
     np.testing.assert_allclose(np.stack(outs, axis=1), wanted[:, 1:], atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("gated", [None, GATED])
 @pytest.mark.parametrize("steps", [2**11, pytest.param(2**16, marks=pytest.mark.slow)])
-def test_memory_is_constant_in_the_number_of_steps(steps):
+def test_memory_is_constant_in_the_number_of_steps(steps, gated):
     """What Python and NumPy hold after many steps is what they held after a few; so do the compiled loops."""
-    config = Config(dim=12, layers=1, heads=2, vocab=VOCAB, positions=None)
+    config = Config(dim=12, layers=1, heads=2, vocab=VOCAB, positions=None, gated=gated)
     decoder = Decoder(initial_params(config, rng=0), config, attention=FAVOR)
     decoder.prefill(tokens(1, 1))
     held, last = [], tokens(1)
@@ -139,8 +161,9 @@ def test_memory_is_constant_in_the_number_of_steps(steps):
     assert of_later_loops == of_loops
 
 
-def test_shared_among_threads(monkeypatch):
-    config, params = model()
+@pytest.mark.parametrize("form", ["usual", "qwen", "mamba"])
+def test_shared_among_threads(monkeypatch, form):
+    config, params = model(**FORMS[form])
     x = tokens(40, 6)
     monkeypatch.setattr("kernattn.ops._numba.helper_threads.threads", lambda: 2)
     monkeypatch.setattr("kernattn.ops._numba.helper_threads.EACH", 1e-12)
@@ -181,7 +204,13 @@ def test_refusals():
         decoder.step(np.array([0, 11]))
     with pytest.raises(ParameterError, match="before position 64"):
         decoder.step(tokens(2))
+    mixed, theirs = model(gated=GATED)
+    with pytest.raises(StateMismatchError, match="layer 0 must hold LinearState; got GatedLayer"):
+        decoder.begin(prefill(theirs, mixed, tokens(2, 4))[1])
     with pytest.raises(StateMismatchError, match="layer 0 must hold"):
         decoder.begin(prefill(params, config, tokens(2, 4), attention=FAVOR.redraw(1))[1])
+    mixed, theirs = model(gated=GATED)
+    with pytest.raises(StateMismatchError, match="layer 0 must hold LinearState; got GatedLayer"):
+        decoder.begin(prefill(theirs, mixed, tokens(2, 4))[1])
     with pytest.raises(StateMismatchError, match="layer 0 must hold"):
         decoder.begin(prefill(params, config, tokens(2, 4))[1])

@@ -10,16 +10,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn.ops._decode.rows_loops import SWIGLU, activate, add_rows, exponentials, normalise
+from kernattn.ops._decode.gated_loops import (
+    WIDE,
+    convolve,
+    gate_and_normalise,
+    mixer_of,
+    recur,
+)
+from kernattn.ops._decode.rows_loops import SWIGLU, activate, add_rows, exponentials, normalise, normalise_heads
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
+from kernattn.ops._numba.codegen.elementary import exponential
 from kernattn.ops._numba.codegen.memory import aligned, pad, window
 from kernattn.ops._numba.codegen.registers import LINE, ROWS, VECTOR
 from kernattn.ops._numba.helper_threads import close, offer_of, open_, take
 from kernattn.ops._numba.tiles.products import FULL, product, register_block
 from kernattn.ops.step.loops import advance_heads
 
-WIDE = 64
-"""Columns of a panel of weights."""
 KEYS = 32
 """Keys of a panel of the cache of exact attention."""
 
@@ -29,8 +35,10 @@ MAP_COLUMNS = 4
 
 S, Z, PEAK, FEATURES, PEAKS = range(5)
 CACHE_K, CACHE_V = S, Z
+STATE, PAST = S, Z
 PLACE_COLUMNS = 5
-"""Columns of places: where the sums of a layer begin, or its keys and values; features and peaks, 0 if it is exact."""
+"""Columns of places: where the sums of a layer begin, or its keys and values, or its state and what its convolution
+still needs; features and peaks, 0 without a map."""
 
 
 class Sizes(NamedTuple):
@@ -47,6 +55,13 @@ class Sizes(NamedTuple):
     norm_first: Any  # do they stand before their part, and at the end of all layers?
     columns: Any  # of the output
     projected: Any  # is the output logits, by a matrix?
+    turned: Any  # numbers of a head that rotary positions turn
+    head_norm: Any  # are queries and keys normalised?
+    head_gate: Any  # is what heads attend to gated?
+    joint: Any  # columns of the widest matrix of queries, keys, values and more
+    mixed: Any  # numbers of what heads return, where they are most
+    inside: Any  # of the feed-forward part, or of factors of low rank, where they are most
+    scratch: Any  # of a layer of gated linear attention
 
 
 class Tiles(NamedTuple):
@@ -99,20 +114,37 @@ def _multiply(w, at, x, x_row, rows, depth, columns, y, y_row):
 
 
 @inner
-def _copy_heads(x, x_row, rows, skip, heads, d, turns, y):
-    """Copy heads (rows, heads, d) out of wide rows, turned by rotary positions where there are some."""
-    half = d // 2
+def _copy_heads(x, x_row, rows, skip, heads, d, y):
+    """Copy heads (rows, heads, d) out of wide rows."""
     for i in range(rows):
         for h in range(heads):
             a, b = window(x, i * x_row + skip + h * d, d), window(y, (i * heads + h) * d, d)
-            if turns.size == 0:
-                for j in range(d):
-                    b[j] = a[j]
-            else:
-                cos, sin = window(turns, i * d, half), window(turns, i * d + half, half)
-                for j in range(half):
-                    b[j] = a[j] * cos[j] - a[half + j] * sin[j]
-                    b[half + j] = a[half + j] * cos[j] + a[j] * sin[j]
+            for j in range(d):
+                b[j] = a[j]
+
+
+@inner
+def _rotate_heads(x, rows, heads, d, turned, turns):
+    """Turn the first numbers of heads (rows, heads, d) by rotary positions, where there are some."""
+    half = turned // 2
+    for i in range(rows if turns.size > 0 else 0):
+        cos, sin = window(turns, i * turned, half), window(turns, i * turned + half, half)
+        for h in range(heads):
+            a, b = window(x, (i * heads + h) * d, half), window(x, (i * heads + h) * d + half, half)
+            for j in range(half):
+                first, second = a[j], b[j]
+                a[j] = first * cos[j] - second * sin[j]
+                b[j] = second * cos[j] + first * sin[j]
+
+
+@inner
+def _gate_heads(x, width, rows, joint, row, skip):
+    """Multiply rows (rows, width) by the sigmoid of their columns of wide rows."""
+    one = x.dtype.type(1)
+    for i in range(rows):
+        y, gate = window(x, i * width, width), window(joint, i * row + skip, width)
+        for j in range(width):
+            y[j] /= one + exponential(-gate[j])
 
 
 @inner
@@ -160,12 +192,13 @@ def _read_sizes(numbers):
     """Return sizes by their names."""
     return Sizes(
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7], numbers[8],
-        numbers[9], numbers[10],
+        numbers[9], numbers[10], numbers[11], numbers[12], numbers[13], numbers[14], numbers[15], numbers[16],
+        numbers[17],
     )  # fmt: skip
 
 
 @inner
-def _run_sequences(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, low, high):
+def _run_sequences(sizes, eps, weights, maps, mixers, capacity, memories, places, lengths, turns, x, out, low, high):
     """Take a token of sequences low to high through all layers."""
     sizes = _read_sizes(sizes)
     heads, kv, d = sizes.heads, sizes.key_heads, sizes.head_width
@@ -176,33 +209,33 @@ def _run_sequences(sizes, eps, weights, maps, capacity, memories, places, length
     for i in range(rows * heads):
         table[2 * rows * kv + i] = i
         table[2 * rows * kv + rows * heads + i] = i
-    across, wide = pad((heads + 2 * kv) * d, WIDE), 3 * pad(sizes.dim, WIDE) + 2 * pad(sizes.hidden, WIDE)
-    scratch = _tall(heads // kv) * (d + pad(d, KEYS) + capacity + 1)
-    wide += across + 2 * (heads + kv) * d + pad(sizes.columns, WIDE)
-    memory = aligned(tall * wide + LINE + scratch, weights)
-    arguments = (sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out)
+    wide = 3 * pad(sizes.dim, WIDE) + 2 * pad(sizes.inside, WIDE) + pad(sizes.joint, WIDE) + pad(sizes.columns, WIDE)
+    wide += (heads + 2 * kv) * d + sizes.mixed
+    scratch = max(_tall(heads // kv) * (d + pad(d, KEYS) + capacity + 1), sizes.scratch)
+    memory = aligned(tall * wide + 2 * LINE + scratch, weights)
+    arguments = (sizes, eps, weights, maps, mixers, capacity, memories, places, lengths, turns, x, out)
     _run(*(arguments + (table, memory, low, high)))  # noqa: RUF005
 
 
 @phase
 def _tiles(sizes, tall, memory):
     """Return windows for so many rows."""
-    width, across = pad(sizes.dim, WIDE), pad((sizes.heads + 2 * sizes.key_heads) * sizes.head_width, WIDE)
-    up, last = pad(sizes.hidden, WIDE), pad(sizes.columns, WIDE)
-    of_x, of_qkv, of_up = tall * width, tall * across, tall * up
+    width, across = pad(sizes.dim, WIDE), pad(sizes.joint, WIDE)
+    up, last = pad(sizes.inside, WIDE), pad(sizes.columns, WIDE)
+    of_x, of_qkv, of_up, of_out = tall * width, tall * across, tall * up, tall * sizes.mixed
     of_q, of_k = tall * sizes.heads * sizes.head_width, tall * sizes.key_heads * sizes.head_width
     x = LINE
     qkv = x + 3 * of_x
     wide = qkv + of_qkv
     logits = wide + 2 * of_up
     q = logits + tall * last
-    k = q + 2 * of_q
-    spare = k + 2 * of_k
+    k = q + of_q + of_out
+    spare = pad(k + 2 * of_k, LINE)
     return Tiles(
         window(memory, 0, LINE),
         window(memory, x, of_x), window(memory, x + of_x, of_x), window(memory, x + 2 * of_x, of_x),
         window(memory, qkv, of_qkv), window(memory, wide, of_up), window(memory, wide + of_up, of_up),
-        window(memory, logits, tall * last), window(memory, q, of_q), window(memory, q + of_q, of_q),
+        window(memory, logits, tall * last), window(memory, q, of_q), window(memory, q + of_q, of_out),
         window(memory, k, of_k), window(memory, k + of_k, of_k), window(memory, spare, memory.size - spare),
         width, across, up, last,
     )  # fmt: skip
@@ -231,17 +264,45 @@ def _attend(tiles, sizes, maps, layer, capacity, memories, places, lengths, tabl
         _attend_exactly(q, k, v, rows, sizes, cache_k, cache_v, capacity, lengths, out, tiles.parts, tiles.spare)
 
 
+@phase
+def _mix(tiles, sizes, eps, weights, at, m, place, source, memories, low, rows):
+    """Take the tokens into the states of a layer of gated linear attention, and read them; return what is next."""
+    columns, gates = m.columns, m.gates
+    channels, values, keys = 2 * m.groups * m.d + m.heads * m.e, m.heads * m.e, m.groups * m.d
+    joint, row, spare = tiles.qkv, tiles.across, tiles.spare
+    at = _multiply(weights, at, source, tiles.width, rows, sizes.dim, columns + gates, joint, row)
+    if m.span > 0:
+        past = (m.span - 1) * channels
+        before = window(memories, place[PAST] + low * past, rows * past)
+        at = convolve(weights, at, m, joint, row, rows, before, spare)
+    begin = channels + (m.heads if m.erases > 0 else 0)
+    logits, logit_row = window(joint, begin, joint.size - begin), row
+    if m.decay_rank > 0:
+        at = _multiply(weights, at, logits, row, rows, m.decay_rank, keys, tiles.up, tiles.up_width)
+        logits, logit_row = tiles.up, tiles.up_width
+    z, z_row = window(joint, columns, joint.size - columns), row
+    if m.gate_rank > 0:
+        at = _multiply(weights, at, z, row, rows, m.gate_rank, values, tiles.gate, tiles.up_width)
+        z, z_row = tiles.gate, tiles.up_width
+    of_heads = m.heads * m.d * m.e
+    state = window(memories, place[STATE] + low * of_heads, rows * of_heads)
+    at = recur(weights, at, m, joint, row, rows, logits, logit_row, state, tiles.attended, spare)
+    return gate_and_normalise(weights, at, m, tiles.attended, rows, z, z_row, eps, spare)
+
+
 @inner
-def _run(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, table, memory, low, high):
+def _run(
+    sizes, eps, weights, maps, mixers, capacity, memories, places, lengths, turns, x, out, table, memory, low, high
+):
     """Do what `_run_sequences` does, in memory that outlives its windows."""
     dim, heads, kv, d, hidden = sizes.dim, sizes.heads, sizes.key_heads, sizes.head_width, sizes.hidden
     columns, centred, first = sizes.columns, sizes.centred > 0, sizes.norm_first > 0
     rows = high - low
     tiles = _tiles(sizes, _tall(rows), memory)
     rows_x, plain, more, qkv, parts = tiles.x, tiles.normal, tiles.more, tiles.qkv, tiles.parts
-    width, across, up = tiles.width, tiles.across, tiles.up_width
-    turned = window(turns, low * d if turns.size > 0 else 0, rows * d if turns.size > 0 else 0)
-    none = window(weights, 0, 0)
+    width, across, up = tiles.width, tiles.across, pad(hidden, WIDE)
+    turned = sizes.turned if turns.size > 0 else 0
+    turns = window(turns, low * turned, rows * turned)
     for i in range(rows):
         for j in range(dim):
             rows_x[i * width + j] = x[(low + i) * dim + j]
@@ -252,17 +313,33 @@ def _run(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, 
         if first:
             at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
             source = plain
-        at = _multiply(weights, at, source, width, rows, dim, (heads + 2 * kv) * d, qkv, across)
-        _copy_heads(qkv, across, rows, 0, heads, d, turned, tiles.q)
-        _copy_heads(qkv, across, rows, heads * d, kv, d, turned, tiles.k)
-        _copy_heads(qkv, across, rows, (heads + kv) * d, kv, d, none, tiles.v)
-        _attend(tiles, sizes, maps, layer, capacity, memories, places, lengths, table, low, rows)
-        at = _multiply(weights, at, tiles.attended, heads * d, rows, heads * d, dim, more, width)
+        m, place = mixer_of(mixers, layer), window(places, PLACE_COLUMNS * layer, PLACE_COLUMNS)
+        if m.heads > 0:
+            at, mixed = _mix(tiles, sizes, eps, weights, at, m, place, source, memories, low, rows), m.heads * m.e
+        else:
+            mixed, gates = heads * d, heads * d if sizes.head_gate > 0 else 0
+            at = _multiply(weights, at, source, width, rows, dim, (heads + 2 * kv) * d + gates, qkv, across)
+            _copy_heads(qkv, across, rows, 0, heads, d, tiles.q)
+            _copy_heads(qkv, across, rows, heads * d, kv, d, tiles.k)
+            _copy_heads(qkv, across, rows, (heads + kv) * d, kv, d, tiles.v)
+            if sizes.head_norm > 0:
+                at = normalise_heads(weights, at, tiles.q, rows * heads, d, pad(d, WIDE), centred, eps)
+                at = normalise_heads(weights, at, tiles.k, rows * kv, d, pad(d, WIDE), centred, eps)
+            _rotate_heads(tiles.q, rows, heads, d, turned, turns)
+            _rotate_heads(tiles.k, rows, kv, d, turned, turns)
+            _attend(tiles, sizes, maps, layer, capacity, memories, places, lengths, table, low, rows)
+            if sizes.head_gate > 0:
+                _gate_heads(tiles.attended, mixed, rows, qkv, across, (heads + 2 * kv) * d)
+        at = _multiply(weights, at, tiles.attended, mixed, rows, mixed, dim, more, width)
         add_rows(rows_x, more, rows * width)
-        at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
         if not first:
+            at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
             for i in range(rows * width):
                 rows_x[i] = plain[i]
+        if hidden == 0:
+            continue
+        if first:
+            at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
         # the feed-forward part
         if sizes.activation == SWIGLU:
             at = _multiply(weights, at, plain, width, rows, dim, hidden, tiles.gate, up)
@@ -296,13 +373,14 @@ _offer = offer_of(_slab)
 
 
 @compiled
-def decode(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, board, slabs):
+def decode(sizes, eps, weights, maps, mixers, capacity, memories, places, lengths, turns, x, out, board, slabs):
     """Take a token of every sequence through all layers, and write rows or logits to `out`.
 
     `sizes` are numbers in the order of `Sizes`. Exact attention has room for `capacity` tokens. `places` (layers,
-    PLACE_COLUMNS) say where in `memories` each layer finds its own. `turns` holds cosines and sines (B, d), or nothing.
+    PLACE_COLUMNS) say where in `memories` each layer finds its own, `mixers` (layers, MIXER_COLUMNS) which of them are
+    of gated linear attention. `turns` holds cosines and sines (B, turned), or nothing.
     """
-    arguments = (sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out)
+    arguments = (sizes, eps, weights, maps, mixers, capacity, memories, places, lengths, turns, x, out)
     if slabs < 2 or take(board):
         _run_sequences(*(arguments + (0, lengths.size)))  # noqa: RUF005
     else:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn.ops._decode.gated_loops import Mixer
 from kernattn.ops._decode.loops import FEATURES, KEYS, PEAKS, PLACE_COLUMNS
 from kernattn.ops._decode.packing import SINGLE, UNIT, Maps
 from kernattn.ops._numba.tiles.packing import zeros_by_lines
 
 
 class Memories:
-    """Sums s, z and peaks of layers with maps, and keys and values of exact ones, for all heads of all sequences."""
+    """What layers remember of all sequences: sums s, z and peaks; keys and values; or states and last inputs."""
 
-    def __init__(self, maps: Maps, heads: int, d: int, tokens: int) -> None:
-        """Make room for sums, and for keys and values of `tokens` tokens and one more, where a layer is exact."""
-        self._maps, self._heads, self._d, self.room = maps, heads, d, 0 if all(maps.features) else KEYS
+    def __init__(
+        self, maps: Maps, mixers: Sequence[Mixer | None], sequences: int, key_heads: int, d: int, tokens: int
+    ) -> None:
+        """Make room for so many sequences, and for keys and values of `tokens` tokens and one more."""
+        self._maps, self._mixers, self._sequences, self._heads, self._d = maps, mixers, sequences, key_heads, d
+        self._exact = [not features and m is None for features, m in zip(maps.features, mixers, strict=True)]
+        self.room = KEYS if any(self._exact) else 0
         while 0 < self.room <= tokens:
             self.room *= 2  # whole panels of keys
         places = self._places = np.zeros((len(maps.features), PLACE_COLUMNS), np.int64)
@@ -25,32 +31,38 @@ class Memories:
         for layer in range(len(places)):
             for part, size in enumerate(self._sizes(layer)):
                 places[layer, part] = begin
-                begin += -(-heads * size // UNIT) * UNIT
+                begin += -(-size // UNIT) * UNIT
         places[:, FEATURES], places[:, PEAKS] = maps.features, maps.peaks
         self.places = places.reshape(-1)
         self.flat = zeros_by_lines(begin + UNIT, SINGLE)
 
     def _sizes(self, layer: int) -> tuple[int, ...]:
-        """Return how many numbers the parts of a layer have for one head."""
-        features, peaks = self._maps.features[layer], self._maps.peaks[layer]
-        return (features * self._d, features, peaks) if features else (self.room * self._d,) * 2
+        """Return how many numbers the parts of a layer have."""
+        if (m := self._mixers[layer]) is not None:
+            past = max(0, m.span - 1) * (2 * m.groups * m.d + m.heads * m.e)
+            return self._sequences * m.heads * m.d * m.e, self._sequences * past
+        features, heads = self._maps.features[layer], self._sequences * self._heads
+        if features:
+            return heads * features * self._d, heads * features, heads * self._maps.peaks[layer]
+        return (heads * self.room * self._d,) * 2
 
     def _parts(self, layer: int) -> list[NDArray[np.float32]]:
-        """Return the parts of a layer, flat views for all heads: s, z and peaks, or keys and values."""
+        """Return the parts of a layer, flat views."""
         begins, sizes = self._places[layer].tolist(), self._sizes(layer)
-        return [self.flat[begin : begin + self._heads * size] for begin, size in zip(begins, sizes, strict=False)]
+        return [self.flat[begin : begin + size] for begin, size in zip(begins, sizes, strict=False)]
 
     def keep_sums(self, layer: int, *sums: Any) -> None:
-        """Write the sums s, z and peaks of a layer."""
+        """Write the sums s, z and peaks of a layer, or its state and the last inputs of its convolution."""
         for place, part in zip(self._parts(layer), sums, strict=True):
             place[:] = np.asarray(part, np.float32).reshape(-1)
 
     def keep_tokens(self, layer: int, k: NDArray[Any], v: NDArray[Any]) -> None:
         """Write keys and values (heads, n, d) of the tokens so far, as many as there is room for."""
-        whole = np.zeros((self._heads, self.room, self._d), np.float32)
+        heads = self._sequences * self._heads
+        whole = np.zeros((heads, self.room, self._d), np.float32)
         keys, values = self._parts(layer)
         whole[:, : k.shape[1]] = k[:, : self.room]
-        keys[:] = whole.reshape(self._heads, -1, KEYS, self._d).transpose(0, 1, 3, 2).reshape(-1)
+        keys[:] = whole.reshape(heads, -1, KEYS, self._d).transpose(0, 1, 3, 2).reshape(-1)
         whole[:, : v.shape[1]] = v[:, : self.room]
         values[:] = whole.reshape(-1)
 
@@ -58,11 +70,12 @@ class Memories:
         """Return these memories, or where they have no room after so many tokens, larger ones of the same tokens."""
         if not 0 < self.room <= tokens:
             return self
-        more = Memories(self._maps, self._heads, self._d, tokens)
-        for layer, features in enumerate(self._maps.features):
+        more = Memories(self._maps, self._mixers, self._sequences, self._heads, self._d, tokens)
+        heads = self._sequences * self._heads
+        for layer, exact in enumerate(self._exact):
             for x, y in zip(self._parts(layer), more._parts(layer), strict=True):
-                if features:
+                if not exact:
                     y[:] = x
                 else:  # keys lie in whole panels: those of a head are copied as they lie
-                    y.reshape(self._heads, -1)[:, : x.size // self._heads] = x.reshape(self._heads, -1)
+                    y.reshape(heads, -1)[:, : x.size // heads] = x.reshape(heads, -1)
         return more

@@ -117,3 +117,19 @@ def normalise(w, at, x, rows, dim, row, centred, eps, y, parts):
         for j in range(0, row, lanes(x)):
             store((load(x, i * row + j) - mean) * by * load(w, at + j) + load(w, at + row + j), y, i * row + j)
     return at + 2 * row
+
+
+@inner
+def normalise_heads(w, at, x, count, d, row, centred, eps):
+    """Normalise heads (count, d) where they are, times a scale, plus a bias; return what is next in w."""
+    part, scale, bias = x.dtype.type(1 / d), window(w, at, d), window(w, at + row, d)
+    for h in range(count):
+        y, mean, square = window(x, h * d, d), x.dtype.type(0), x.dtype.type(0)
+        for j in range(d if centred else 0):
+            mean += y[j] * part
+        for j in range(d):
+            square += (y[j] - mean) * (y[j] - mean)
+        by = x.dtype.type(1) / np.sqrt(square * part + eps)
+        for j in range(d):
+            y[j] = (y[j] - mean) * by * scale[j] + bias[j]
+    return at + 2 * row

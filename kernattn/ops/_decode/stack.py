@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._maps.spec import MapSpec
+from kernattn.ops._decode.gated_loops import MIXER_COLUMNS, Mixer
 from kernattn.ops._decode.loops import Sizes, decode
 from kernattn.ops._decode.memories import Memories
-from kernattn.ops._decode.packing import Pair, packed_maps, packed_weights
+from kernattn.ops._decode.packing import Pair, most_room, packed_maps, packed_weights
 from kernattn.ops._decode.rows_loops import ACTIVATIONS
 from kernattn.ops._numba.helper_threads import crew
 
@@ -21,33 +22,41 @@ class Stack:
     """Layers whose weights lie in the order of their use."""
 
     def __init__(
-        self, sizes: dict[str, Any], eps: float, pairs: Iterable[Pair], maps: Sequence[tuple[MapSpec, MapSpec] | None]
+        self,
+        sizes: dict[str, Any],
+        eps: float,
+        pairs: Iterable[Pair],
+        maps: Sequence[tuple[MapSpec, MapSpec] | None],
+        mixers: Sequence[Mixer | None],
     ) -> None:
         """Copy weights (weight, bias) in the order of their use, and the maps (of queries, of keys) of all layers.
 
-        `sizes` are those of `loops.Sizes`, the activation by its name. None among maps is exact attention.
+        `sizes` are those of `loops.Sizes`, the activation by its name, without what the widest layers need. None among
+        mixers is attention, and then None among maps is exact attention.
         """
-        self._sizes = Sizes(**sizes | {"activation": ACTIVATIONS.index(sizes["activation"])})
+        rooms = most_room(sizes, [m for m in mixers if m is not None], not all(mixers))
+        self._sizes = Sizes(**sizes | rooms | {"activation": ACTIVATIONS.index(sizes["activation"])})
         self._numbers, self._eps = np.array(self._sizes, np.int64), np.float32(eps)
-        self._maps = packed_maps(maps, self._sizes.head_width)
+        self._maps, self._mixers = packed_maps(maps, self._sizes.head_width), mixers
+        self._table = np.array([m or (0,) * MIXER_COLUMNS for m in mixers], np.int64).reshape(-1)
         self.weights = packed_weights(pairs)
 
     def memories(self, sequences: int, tokens: int) -> Memories:
         """Return room for what is remembered of so many sequences, with `tokens` tokens or fewer so far."""
-        return Memories(self._maps, sequences * self._sizes.key_heads, self._sizes.head_width, tokens)
+        return Memories(self._maps, self._mixers, sequences, self._sizes.key_heads, self._sizes.head_width, tokens)
 
     def step(
         self, memories: Memories, lengths: NDArray[np.int64], turns: NDArray[np.float32], rows: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Take a token (B, dim) of every sequence, B have `lengths`, and return rows or logits (B, columns).
 
-        `turns` are cosines and sines (B, head_width), or nothing.
+        `turns` are cosines and sines (B, turned), or nothing.
         """
         count = len(lengths)
         out = np.empty((count, self._sizes.columns), np.float32)
         decode(
-            self._numbers, self._eps, self.weights, self._maps[:3], memories.room, memories.flat, memories.places,
-            lengths, turns.reshape(-1), rows.reshape(-1), out.reshape(-1),
+            self._numbers, self._eps, self.weights, self._maps[:3], self._table, memories.room, memories.flat,
+            memories.places, lengths, turns.reshape(-1), rows.reshape(-1), out.reshape(-1),
             *crew(max(1, count // FEWEST), self.weights.size * count * SECONDS_PER_WEIGHT),
         )  # fmt: skip
         return out
