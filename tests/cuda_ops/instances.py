@@ -41,6 +41,8 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 MAPS = (*KINDS, "elementwise", "values", "logs")
 WITHOUT_PRODUCTS = ("step", "attend_vjp", "hadamard", "countsketch", "tensor_sketch", "orthogonalize")
 
+SHOWN = tuple(f"-D{name}=" for name in ["DB", "EB", "MAPS", "HELD", "STREAM", "KEYS", "PARTS", "CHANNELS", "RULE"])
+
 
 @dataclass(frozen=True)
 class Instance:
@@ -51,13 +53,7 @@ class Instance:
     shared_bytes: int
 
     def __str__(self):
-        sizes = "-".join(
-            x[2:].replace("=", "")
-            for x in self.defines
-            if x.startswith(
-                ("-DDB", "-DEB", "-DMAPS", "-DHELD", "-DSTREAM", "-DKEYS", "-DPARTS", "-DCHANNELS", "-DRULE")
-            )
-        )
+        sizes = "-".join(x[2:].replace("=", "") for x in self.defines if x.startswith(SHOWN))
         return f"{self.op}-{self.dtype}-{self.map}-{sizes}"
 
     @property

@@ -30,26 +30,23 @@ tokens(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, con
         }
         const Acc value = own && there ? Acc(widen(row.v[column])) : Acc(0);
         __syncthreads();
-        if (normalise) {
-            if (warp_index() < 2) {
-                const Acc of = inverse_norm(warp_index() ? key : query, d);
-                if (lane == 0) norms[warp_index()] = of;
-            }
-            __syncthreads();
+        if (normalise && warp_index() < 2) {
+            const Acc of = inverse_norm(warp_index() ? key : query, d);
+            if (lane == 0) norms[warp_index()] = of;
         }
-        Acc known = Acc(0), u = value;
+        Acc known = Acc(0);
         for (int c = warp_index(); c < d; c += WARPS) {
             const Acc x = s[c * 32], y = fade(decay[c], x);
             if (RULE) known += RULE == 1 ? key[c] * y : a[c] * x;
             s[c * 32] = y;
         }
+        sums[threadIdx.x] = known;
+        __syncthreads();
         if (RULE) {
-            sums[threadIdx.x] = known;
-            __syncthreads();
             known = Acc(0);
             for (int w = 0; w < WARPS; ++w) known += sums[w * 32 + lane];
-            if (RULE == 1) u = row.strength(0) * (value - norms[1] * known);
         }
+        Acc u = RULE == 1 ? row.strength(0) * (value - norms[1] * known) : value;
         u *= norms[1];
         Acc sum = Acc(0);
         for (int c = warp_index(); c < d; c += WARPS) {
@@ -153,27 +150,26 @@ struct Chunk {
         }
     }
 
-    // How many tokens the chunk has; the others are made zeros, so that products do not see what they are. After a barrier; leaves one.
-    __device__ __forceinline__ int close(Acc (&x)[C], int loaded) {
+    // How many tokens the chunk has; what others would write is made zeros, which the state takes up.
+    __device__ __forceinline__ int close(Acc (&x)[C], int loaded) const {
         int count = loaded;
         for (int i = loaded - 1; i > 0; --i)
             if (stops[i]) count = i;
         if (alone[0]) count = 1;
-        if (count == loaded) return count;
 #pragma unroll
         for (int i = 0; i < C; ++i)
             if (i >= count) x[i] = Acc(0);
-        constexpr int tiles = 1 + apart + WRITERS;
-        for (int i = threadIdx.x; i < tiles * (loaded - count) * t_row; i += blockDim.x)
-            reads[(i / ((loaded - count) * t_row) * C + count) * t_row + i % ((loaded - count) * t_row)] = E{};
-        __syncthreads();
+        for (int i = count; i < loaded; ++i)
+            for (int c = threadIdx.x; c < t_row; c += blockDim.x)
+#pragma unroll
+                for (int w = 0; w < WRITERS; ++w) writes[(w * C + i) * t_row + c] = E{};
         return count;
     }
 
-    __device__ __forceinline__ void norms(int count) {
-        for (int i = warp_index(); i < 2 * count; i += WARPS) {
-            const Acc of = inverse_norm((i < count ? reads : writes) + i % count * t_row, d);
-            if (lane_index() == 0) (i < count ? row_q : row_k)[i % count] = of;
+    __device__ __forceinline__ void norms(int count) const {
+        for (int i = warp_index(); i < count; i += WARPS) {
+            const Acc of_q = inverse_norm(reads + i * t_row, d), of_k = inverse_norm(writes + i * t_row, d);
+            if (lane_index() == 0) row_q[i] = of_q, row_k[i] = of_k;
         }
         __syncthreads();
     }
