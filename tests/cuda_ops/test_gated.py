@@ -150,9 +150,10 @@ def test_blind_to_the_future_and_to_what_was_forgotten(cupy, gate, name, axis):
     check(cupy, wild, "float32")
 
 
-def test_one_call_is_many(cupy):
-    """Split and resumed, and token by token, from the public functions."""
-    given = problem("delta", "scalar", 40, 8, COLUMNS["scalar"], masked=False, segments=0, resumed=False)
+@pytest.mark.parametrize("heads", [(2, 1), (2, 3)])
+def test_one_call_is_many(cupy, heads):
+    """Split and resumed, and token by token, in place where no other query reads the state."""
+    given = problem("delta", "scalar", 40, 8, COLUMNS["scalar"], heads=heads, masked=False, segments=0, resumed=False)
     arrays, plain = rounded(cupy, {name: x for name, x in given.items() if x is not None}, "float32")
     wanted, s = recur(dict.fromkeys(NAMES) | plain, 8**-0.5, False)
 
@@ -160,16 +161,26 @@ def test_one_call_is_many(cupy):
         return [arrays[x][..., at, :] for x in "qkv"], {x: arrays[x][..., at] for x in ("g", "beta")}
 
     (q, k, v), gates = part(slice(0, 19))
-    out, state = ka.gated_linear_attention(q, k, v, **gates, backend="gpu")
-    outs = [out]
+    first, state = ka.gated_linear_attention(q, k, v, **gates, backend="gpu")
+    outs = [first]
     for t in range(19, 40):
         (q, k, v), gates = part(t)
-        out, state = ka.gated_linear_attention_step(state, q, k, v, **gates, backend="gpu")
+        reuse, to = t % 2 == 0, cupy.empty((*heads, v.shape[-1]), dtype="float32")
+        out, after = ka.gated_linear_attention_step(state, q, k, v, **gates, reuse_state=reuse, out=to, backend="gpu")
+        assert out is to
+        assert (after.s is state.s) == (reuse and heads[1] == 1)
         outs.append(out[..., None, :])
+        state = after
     for x, y in ((cupy.concatenate(outs, axis=-2), wanted), (state.s, s)):
         np.testing.assert_allclose(to64(x), y, atol=2e-6 * np.max(np.abs(y)))
 
 
 def test_states_without_room_are_left_to_array_operations(cupy, device_with):
     device_with(1_000)
-    check(cupy, problem("delta", "scalar", 20, 8, 8, segments=0), "float32")
+    given = problem("delta", "scalar", 20, 8, 8, segments=0)
+    check(cupy, given, "float32")
+    arrays, plain = rounded(cupy, given, "float32")
+    rows, gates = ([arrays[x][..., 0, :] for x in "qkv"], {x: arrays[x][..., 0] for x in ("g", "beta", "key_mask")})
+    state = ka.attention.GatedState(arrays["state"])
+    out, _ = ka.gated_linear_attention_step(state, *rows, **gates, scale=0.7, backend="gpu")
+    np.testing.assert_allclose(to64(out), recur(plain, 0.7, False)[0][..., 0, :], atol=1e-5)

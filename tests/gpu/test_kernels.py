@@ -26,5 +26,5 @@ globals().update(TESTS)
 
 def test_every_op_is_among_them():
     ours = {name for name, op in OPS.items() if "gpu" in op.backends}
-    assert ours - set(MODULES) <= {"attend"}, "attend is tested with key_state"
+    assert ours - set(MODULES) <= {"attend", "gated_step"}, "tested with key_state, and with gated"
     assert {name.rpartition("_of_")[2] for name in TESTS} == set(MODULES)

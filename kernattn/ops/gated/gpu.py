@@ -129,14 +129,22 @@ def gated(
     segment_ids: Array | None,
 ) -> tuple[Array, Array]:  # fmt: skip
     given = q, k, v, g, gk, beta, read, write, scale, l2_normalise, state, key_mask, segment_ids
+    made = run(None, None, *given)
+    return reference(*given) if made is None else made
+
+
+def run(out: Array | None, after: Array | None, *given: Any) -> tuple[Array, Array] | None:
+    """Return the outputs and the state, in these arrays where they fit, or None where a state has no room."""
+    q, v = given[0], given[2]
     work = work_of(*given)
     (n, d), e = q.shape[-2:], v.shape[-1]
-    entries = len(work.table)
-    how = launch(entries, n, d, e, dtype_name(v), work.channels, work.rule, runtime.limits())
+    how = launch(len(work.table), n, d, e, dtype_name(v), work.channels, work.rule, runtime.limits())
     if how is None:
-        return reference(*given)
-    out = cupy.empty((*work.out_lead, n, e), dtype=v.dtype)
-    after = cupy.empty((*work.lead, d, e), dtype=REALS[accumulator_of(dtype_name(v))])
+        return None
+    states = (*work.lead, d, e)
+    if after is None or after.shape != states or work.out_lead != work.lead or not after.flags.c_contiguous:
+        after = cupy.empty(states, dtype=REALS[accumulator_of(dtype_name(v))])
+    out = cupy.empty((*work.out_lead, n, e), dtype=v.dtype) if out is None else out
     how.kernel.start("gated", how.name, *work.arguments, out, after)
     return out, after
 

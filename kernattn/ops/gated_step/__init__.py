@@ -8,4 +8,4 @@ overlapping nothing else, is filled and returned.
 
 from kernattn.ops.dispatch import Op
 
-OP = Op("gated_step", ("reference", "cpu"))
+OP = Op("gated_step", ("reference", "cpu", "gpu"))
