@@ -15,7 +15,5 @@ def gated_step(
     sequence = sequence_of(q, k, v, g, gk, beta, read, write, key_mask, scale, l2_normalise, state)
     made = run(None if out is None else out[..., None, :], state if reuse_state else None, *sequence)
     if made is None:
-        arguments = (q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, reuse_state, out)
-        token, after = reference(state, *arguments)
-        return token, after
+        return reference(state, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, reuse_state, out)
     return made[0][..., 0, :] if out is None else out, made[1]

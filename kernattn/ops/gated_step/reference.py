@@ -7,9 +7,16 @@ from kernattn._arrays.namespaces import Array
 from kernattn.ops.gated.reference import gated
 
 
-def gated_step(*arguments: Any) -> Any:
+def gated_step(
+    state: Array | None, q: Array, k: Array, v: Array, g: Array | None, gk: Array | None, beta: Array | None,
+    read: Array | None, write: Array | None, scale: float, l2_normalise: bool, key_mask: Array | None,
+    reuse_state: bool, out: Array | None,
+) -> tuple[Array, Array]:  # fmt: skip
     """Return the output of the token and the state after it; of the arguments, only `out` is ever written to."""
-    return as_sequence(gated, *arguments)
+    token, after = as_sequence(
+        gated, state, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, reuse_state, out
+    )
+    return token, after
 
 
 def as_sequence(
