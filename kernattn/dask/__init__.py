@@ -11,10 +11,11 @@ _require("dask.array", "Dask", "kernattn.dask", extra="dask")
 
 from kernattn.dask._attention import causal_linear_attention, linear_attention  # noqa: E402
 from kernattn.dask._features import features  # noqa: E402
+from kernattn.dask._gated import gated_linear_attention  # noqa: E402
 from kernattn.dask._moments import moments  # noqa: E402
 from kernattn.dask._recipe import Recipe  # noqa: E402
 
-__all__ = ["Recipe", "causal_linear_attention", "features", "linear_attention", "moments"]
+__all__ = ["Recipe", "causal_linear_attention", "features", "gated_linear_attention", "linear_attention", "moments"]
 
 
 def __dir__() -> list[str]:

@@ -8,11 +8,23 @@ import dask.array as da
 
 from kernattn.errors import DTypeError, ShapeError
 
+Lead = tuple[tuple[int, ...], ...]
+"""Chunks of leading axes."""
+
 
 def check_lazy(name: str, array: Any) -> None:
     """Raise unless an argument is a Dask array."""
     if not isinstance(array, da.Array):
         raise DTypeError(f"{name} must be a Dask array, as dask.array.from_array makes it; got {type(array).__name__}")
+
+
+def check_sized(name: str, array: Any) -> None:
+    """Raise unless an argument is a Dask array whose chunks have known sizes."""
+    check_lazy(name, array)
+    if any(map(isnan, array.shape)):
+        raise ShapeError(
+            f"{name} must have chunks of known sizes: call {name}.compute_chunk_sizes(); got {array.shape}"
+        )
 
 
 def whole_rows(name: str, array: Any) -> Any:
@@ -39,6 +51,17 @@ def shared_chunks(axis: int, **arrays: Any) -> tuple[int, ...]:
                 f"{arrays[name].ndim + axis}: {first}.chunks[{axis}]}}); got {_brief(chunks)} and {_brief(theirs)}"
             )
     return tuple(chunks)
+
+
+def lead_chunks(**arrays: Any) -> Lead:
+    """Return the chunks of the leading axes of all arrays (..., n, c) together."""
+    axes = range(-max(a.ndim for a in arrays.values()), -2)
+    return tuple(shared_chunks(axis, **arrays) for axis in axes)
+
+
+def count_chunks(lead: Lead) -> tuple[int, ...]:
+    """Return how many chunks each axis has."""
+    return tuple(map(len, lead))
 
 
 def _brief(chunks: Sequence[int]) -> str:

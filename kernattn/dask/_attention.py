@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from math import isnan
 from typing import Any
 
 import dask.array as da
@@ -14,15 +13,20 @@ from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import instance_of
 from kernattn.attention import LinearState, attend, initial_state, key_state, merge_states
 from kernattn.attention._check import check_arrays
-from kernattn.dask._arrays import check_lazy, drop_empty_chunks, shared_chunks, whole_rows
-from kernattn.dask._graph import Key, Tasks, key_of, place_in
+from kernattn.dask._arrays import (
+    Lead,
+    check_sized,
+    count_chunks,
+    drop_empty_chunks,
+    lead_chunks,
+    shared_chunks,
+    whole_rows,
+)
+from kernattn.dask._graph import Key, Tasks, block_of, first_place, key_of, place_in
 from kernattn.dask._recipe import Recipe, call_with_map, send_map
 from kernattn.dask._trees import add_pairs, add_prefixes
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
-
-Lead = tuple[tuple[int, ...], ...]
-"""Chunks of leading axes."""
 
 
 def linear_attention(q: Any, k: Any, v: Any, phi: FeatureMap | Recipe, *, backend: str | None = None) -> Any:
@@ -56,12 +60,12 @@ def linear_attention(q: Any, k: Any, v: Any, phi: FeatureMap | Recipe, *, backen
     """
     sent = send_map(phi, backend)
     q, k, v, _ = _check(q, k, v, sent.here)
-    lead, own = _lead(q=q, k=k, v=v), _counts(_lead(k=k, v=v))
+    lead, own = lead_chunks(q=q, k=k, v=v), count_chunks(lead_chunks(k=k, v=v))
     call = *sent.arguments, backend
     put = Tasks("states", [*sent.reads, k, v], call)
     whole = {i: add_pairs(partial(put, merge_states), _put_states(put, i, k, v, call)) for i in np.ndindex(own)}
-    out = Tasks("attention", [*sent.reads, put.value(whole[_first(own)]), q])
-    for i in np.ndindex((*_counts(lead), q.numblocks[-2])):
+    out = Tasks("attention", [*sent.reads, put.value(whole[first_place(own)]), q])
+    for i in np.ndindex((*count_chunks(lead), q.numblocks[-2])):
         state = whole[place_in(own, i[:-1])]
         out.at((*i, 0), call_with_map, attend, *call, state, key_of(q, (*i, 0)))
     return da.Array(out.graph(), out.name, (*lead, q.chunks[-2], v.chunks[-1]), meta=q._meta)
@@ -113,7 +117,7 @@ def causal_linear_attention(
     if q.shape[-2] != k.shape[-2]:
         raise ShapeError(f"causal attention takes as many queries as keys; got q {q.shape} and k {k.shape}")
     shared_chunks(-2, k=k, q=q)
-    lead, own = _lead(q=q, k=k, v=v), _counts(_lead(k=k, v=v))
+    lead, own = lead_chunks(q=q, k=k, v=v), count_chunks(lead_chunks(k=k, v=v))
     history = [] if given is None else [*given[:3]]
     call = *sent.arguments, backend
     put = Tasks("prefixes", [*sent.reads, k, v, *history], call)
@@ -123,12 +127,12 @@ def causal_linear_attention(
         if given is not None:
             parts.insert(
                 0,
-                put(LinearState, *(_block(a, i) for a in history), given.fingerprint),
+                put(LinearState, *(block_of(a, i) for a in history), given.fingerprint),
             )
         before[i] = [*([None] if given is None else []), *add_prefixes(partial(put, merge_states), parts)]
-    states = put.value(before[_first(own)][-1])
+    states = put.value(before[first_place(own)][-1])
     out = Tasks("causal", [*sent.reads, states, q, k, v])
-    for i in np.ndindex((*_counts(lead), q.numblocks[-2])):
+    for i in np.ndindex((*count_chunks(lead), q.numblocks[-2])):
         start = before[place_in(own, i[:-1])][i[-1]]
         out.at((*i, 0), call_with_map, _causal, *call, start, *(key_of(a, (*i, 0)) for a in (q, k, v)))
     after = _state_of_arrays(states, {i: each[-1] for i, each in before.items()}, k, v, sent.here)
@@ -140,11 +144,7 @@ def _check(
 ) -> tuple[Any, Any, Any, LinearState | None]:
     """Check arrays and a state; return arrays of whole rows, and the state in their chunks."""
     for name, array in (("q", q), ("k", k), ("v", v)):
-        check_lazy(name, array)
-        if any(map(isnan, array.shape)):
-            raise ShapeError(
-                f"{name} must have chunks of known sizes: call {name}.compute_chunk_sizes(); got {array.shape}"
-            )
+        check_sized(name, array)
     before = state
     if state is not None:
         instance_of("state", state, LinearState)
@@ -154,32 +154,13 @@ def _check(
     q, k, v = map(drop_empty_chunks, (q, k, v))
     shared_chunks(-2, k=k, v=v)
     q, k, v = (whole_rows(name, array) for name, array in (("q", q), ("k", k), ("v", v)))
-    return q, k, v, None if before is None else _rechunk(before, _lead(k=k, v=v))
+    return q, k, v, None if before is None else _rechunk(before, lead_chunks(k=k, v=v))
 
 
 def _rechunk(state: LinearState, lead: Lead) -> LinearState:
     """Return a state of Dask arrays in these chunks of its leading axes."""
     s, z, peak = (a.rechunk((*lead, *((size,) for size in a.shape[len(lead) :]))) for a in state[:3])
     return LinearState(s, z, peak, state.fingerprint)
-
-
-def _lead(**arrays: Any) -> Lead:
-    """Return the chunks of the leading axes of all arrays together."""
-    axes = range(-max(a.ndim for a in arrays.values()), -2)
-    return tuple(shared_chunks(axis, **arrays) for axis in axes)
-
-
-def _counts(lead: Lead) -> tuple[int, ...]:
-    return tuple(map(len, lead))
-
-
-def _first(counts: tuple[int, ...]) -> tuple[int, ...]:
-    return (0,) * len(counts)
-
-
-def _block(array: Any, lead: tuple[int, ...]) -> Key:
-    """Return the key of a block of which only the leading axes are in chunks."""
-    return key_of(array, (*lead, *_first(array.numblocks[len(lead) :])))
 
 
 def _put_states(put: Tasks, lead: tuple[int, ...], k: Any, v: Any, call: tuple[Any, ...]) -> list[Key]:
@@ -196,8 +177,8 @@ def _state_of_arrays(states: Any, keys: dict[tuple[int, ...], Key], k: Any, v: A
         one = getattr(like, name)
         put = Tasks(name, [states])
         for i, key in keys.items():
-            put.at((*i, *_first(one.shape)), getattr, key, name)
-        chunks = (*_lead(k=k, v=v), *((size,) for size in one.shape))
+            put.at((*i, *first_place(one.shape)), getattr, key, name)
+        chunks = (*lead_chunks(k=k, v=v), *((size,) for size in one.shape))
         return da.Array(put.graph(), put.name, chunks, meta=k._meta.astype(one.dtype))
 
     return LinearState(field("s"), field("z"), field("peak"), like.fingerprint)

@@ -47,3 +47,13 @@ def key_of(array: Any, place: Sequence[int]) -> Key:
 def place_in(counts: Sequence[int], place: Sequence[int]) -> tuple[int, ...]:
     """Return a place among so many blocks, as it is broadcast to `place`."""
     return tuple(0 if count == 1 else i for count, i in zip(counts, place[len(place) - len(counts) :], strict=True))
+
+
+def first_place(counts: Sequence[int]) -> tuple[int, ...]:
+    """Return the first place among so many blocks."""
+    return (0,) * len(counts)
+
+
+def block_of(array: Any, lead: tuple[int, ...]) -> Key:
+    """Return the key of a block of which only the leading axes are in chunks."""
+    return key_of(array, (*lead, *first_place(array.numblocks[len(lead) :])))
