@@ -132,6 +132,26 @@ def test_reversed_packed_sequences(given):
     close(after, torch.cat([s for _, s in wanted]))
 
 
+@pytest.mark.parametrize("name", [*DELTA, "fused_recurrent_simple_gla", "fused_recurrent_retention", "chunk_rwkv7"])
+def test_token_by_token(name, given):
+    """A token alone is a step: with the states between them, tokens are the whole sequence."""
+    q, k, v, g, gk, beta, state = given
+    own = {"beta": beta, **decays(name, g, gk)[0]} if name in DELTA else {}
+    if "simple" in name:
+        own = {"g": g, "g_gamma": -draw(HV, seed=7).exp()}
+    if name not in DELTA:
+        q, k = (x.repeat_interleave(2, 2) for x in (q, k))
+    arrays, rule = {"q": q, "k": unit(k), "v": v, **own}, getattr(fla, name)
+    if "rwkv" in name:
+        arrays = {"r": q, "w": gk, "k": k, "v": v, "a": unit(gk.exp()), "b": -unit(k)}
+    out, last = rule(**arrays, initial_state=state, output_final_state=True)
+    for t in range(T):
+        token = {key: x if key == "g_gamma" else x[:, t : t + 1] for key, x in arrays.items()}
+        one, state = rule(**token, initial_state=state, output_final_state=True)
+        close(one, out[:, t : t + 1])
+    close(state, last)
+
+
 def test_rwkv7(given):
     """The chunked one has a scale of 1 by default, the recurrent one that of others, and it returns the state."""
     q, k, v, _, gk, _, state = given

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from kernattn.attention import GatedState, gated_linear_attention
+from kernattn.attention import GatedState, gated_linear_attention, gated_linear_attention_step
 from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
 
 HEADS = "g", "beta"
@@ -98,28 +98,37 @@ def _attend(
     if reverse:
         arrays = {name: x.flip(1) for name, x in arrays.items()}
         ids = None if ids is None else ids.flip(0)
+    alone = arrays["q"].shape[1] == 1
     grouped = arrays["q"].shape[2], arrays["v"].shape[2] // arrays["q"].shape[2]
-    rows = {name: _heads_first(x, name in ("q", "k"), grouped) for name, x in arrays.items()}
-    g = rows.get("g")
+    rows = {name: _heads_first(x, name in ("q", "k"), grouped, alone) for name, x in arrays.items()}
+    q, k, v, g = rows["q"], rows["k"], rows["v"], rows.get("g")
     if constant is not None:
-        logs = constant.reshape(*grouped, 1) if grouped[1] > 1 else constant[:, None]
+        logs = constant.unflatten(0, grouped) if grouped[1] > 1 else constant
+        logs = logs.expand(v.shape[:-1]) if alone else logs[..., None]
         g = logs if g is None else g + logs
     if state is not None and grouped[1] > 1:
         state = state.unflatten(1, grouped)
-    out, (after,) = gated_linear_attention(
-        rows["q"], rows["k"], rows["v"], g=g, gk=rows.get("gk"), beta=rows.get("beta"),
-        erase=(rows["a"], rows["b"]) if "a" in rows else None, scale=scale, l2_normalise=l2_normalise,
-        state=None if state is None else GatedState(state), segment_ids=ids,
-    )  # fmt: skip
+    beside = {"g": g, "gk": rows.get("gk"), "beta": rows.get("beta")}
+    options: dict[str, Any] = {**beside, "scale": scale, "l2_normalise": l2_normalise}
+    if "a" in rows:
+        options["erase"] = rows["a"], rows["b"]
+    before = None if state is None else GatedState(state)
+    if alone:
+        out, (after,) = gated_linear_attention_step(before, q, k, v, **options)
+    else:
+        out, (after,) = gated_linear_attention(q, k, v, state=before, segment_ids=ids, **options)
     if grouped[1] > 1:
         out, after = out.flatten(1, 2), after.flatten(1, 2)
-    out = out.transpose(1, 2)
+    out = out[:, None] if alone else out.transpose(1, 2)
     return out.flip(1) if reverse else out, after
 
 
-def _heads_first(x: Tensor, of_keys: bool, grouped: tuple[int, int]) -> Tensor:
-    """Return (B, H, T, ...), or (B, H, HV / H, T, ...) where there are more heads of values than of keys: a view."""
-    x = x.transpose(1, 2)
+def _heads_first(x: Tensor, of_keys: bool, grouped: tuple[int, int], alone: bool) -> Tensor:
+    """Return (B, H, T, ...), or (B, H, HV / H, T, ...) where there are more heads of values than of keys: a view.
+
+    Of a token that is alone there is no axis T.
+    """
+    x = x[:, 0] if alone else x.transpose(1, 2)
     if grouped[1] == 1:
         return x
     return x.unsqueeze(2) if of_keys else x.unflatten(1, grouped)
