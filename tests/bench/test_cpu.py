@@ -40,6 +40,7 @@ SAME = (
     "compiled",
     "kernel",
     "orthogonal",
+    "layer",
     "prefixes",
     "gated",
 )

@@ -31,6 +31,7 @@ from bench.cpu.cases.gradients import GRADIENTS
 from bench.cpu.cases.hashing import hashed
 from bench.cpu.cases.kernel_ridge import on_landmarks, on_landmarks_of
 from bench.cpu.cases.kernels import KERNELS, matrix, multiplied
+from bench.cpu.cases.layers import MODELS
 from bench.cpu.cases.libraries import LIBRARIES
 from bench.cpu.cases.patterns import PATTERNS
 from bench.cpu.cases.solvers import ridges, ridges_on, two_samples
@@ -73,6 +74,7 @@ CASES = {
     "lsh": Case(hashed),
     **PATTERNS,
     **GATED,
+    **MODELS,
     **GRADIENTS,
     **LIBRARIES,
     **EDGES,
