@@ -94,12 +94,18 @@ def _traced_below(
 ) -> Any:
     """Return what a function of the core makes of tensors, with a map or a plan of these names, traced below it.
 
-    States come and go as plain tuples of their sums: the compiler takes no named ones here.
+    States come and go as plain tuples of their sums: the compiler takes no named ones here. Sizes that are symbols
+    become numbers, which checks and plans ask for: there is a graph for each shape.
     """
+    given, options = torch.utils._pytree.tree_map_only(Tensor, _of_numbers, (given, options))
     try:
         return _plain(_called(name, draw, plan, numbers, given, options))
     except KernattnError as error:
         raise UnsupportedFakeTensorException(str(error)) from error
+
+
+def _of_numbers(x: Tensor) -> Tensor:
+    return x if all(type(size) is int for size in x.shape) else x.expand([int(size) for size in x.shape])
 
 
 def _called(

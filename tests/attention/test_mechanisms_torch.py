@@ -89,9 +89,20 @@ def test_numbers_that_are_learnt_in_a_graph():
         torch.testing.assert_close(x, y)
 
 
-def test_a_pattern_in_a_graph_whose_length_changes():
+LENGTHS = {
+    "pattern": lambda q, k, v: ka.softmax_attention(q, k, v, pattern=PATTERN),
+    "reference": lambda q, k, v: ka.linear_attention(q, k, v, PHI, backend="reference"),
+    "masked": lambda q, k, v: ka.attention.nystrom_attention(q, k, v, num_landmarks=3, key_mask=q[..., 0] > -1),
+} | {name: CALLS[name] for name in ("compressed", "nystrom", "scatterbrain")}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_whole_graph_whose_length_changes(name):
     torch.compiler.reset()
-    run = torch.compile(lambda q: ka.softmax_attention(q, q, q, pattern=PATTERN), backend="eager", fullgraph=True)
-    for n in (5, 6, 7, 8):
-        q = Q[:, :n].detach()
-        torch.testing.assert_close(run(q), ka.softmax_attention(q, q, q, pattern=PATTERN))
+    run = torch.compile(LENGTHS[name], backend="aot_eager", fullgraph=True)
+    for n in (8, 12):
+        q, k, v = (x[:, :n].detach().requires_grad_() for x in (Q, K.expand(2, N, 4), V))
+        out, wanted = run(q, k, v), LENGTHS[name](q, k, v)
+        torch.testing.assert_close(out, wanted)
+        for x, y in zip(*(torch.autograd.grad(each.sum(), (q, k, v)) for each in (out, wanted)), strict=True):
+            torch.testing.assert_close(x, y)
