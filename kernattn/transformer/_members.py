@@ -43,7 +43,7 @@ class Gated:
     member : {"retention", "gla", "mamba2", "delta", "gated_delta", "kda"}
         Whose layer it is: RetNet's (Sun et al. 2023; a root mean square in place of its GroupNorm, and no rotation);
         GLA's (Yang et al. 2024); Mamba-2's (Dao and Gu 2024); DeltaNet's (Yang et al. 2024); the gated delta rule's
-        (Yang, Kautz and Hatamizadeh 2025), as Qwen3-Next has it; or Kimi Delta Attention (Kimi Team 2025).
+        (Yang, Kautz and Hatamizadeh 2024), as Qwen3-Next has it; or Kimi Delta Attention (Kimi 2025).
     heads : int
         Heads of values.
     key_dim : int

@@ -151,7 +151,7 @@ def chunk_kda(
     dt_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    r""":math:`S_t = (I - \beta_t k_t k_t^T) \mathrm{diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T` (Kimi Team 2025).
+    r""":math:`S_t = (I - \beta_t k_t k_t^T) \mathrm{diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T` (Kimi 2025).
 
     Arguments are those of `chunk_gated_delta_rule`, but g is (B, T, HV, K) and `dt_bias` (HV K,). With
     `use_gate_in_kernel` and a `lower_bound` l, the gate is :math:`l\,\sigma(e^A (g + b))`. `safe_gate` and
