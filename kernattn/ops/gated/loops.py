@@ -40,6 +40,7 @@ class Room(NamedTuple):
     strength: Any  # (size,)
     written: Any  # (size, row_e)
     num: Any  # (size, row_e)
+    left: Any  # (size, row_e): what is left at the end of what was written
     size: Any
     row_d: Any
     row_e: Any
@@ -55,7 +56,7 @@ def room_for(d, e, channels, tokens, like):
         aligned(size * wide if channels > 1 else 0, like), aligned(wide, like),
         aligned(size * size, like), aligned(size * size, like), aligned(size * size, like),
         aligned(size * channels, like), aligned(size * channels, like), aligned(channels, like), aligned(size, like),
-        aligned(size * row_e, like), aligned(size * row_e, like), size, row_d, row_e,
+        aligned(size * row_e, like), aligned(size * row_e, like), aligned(size * row_e, like), size, row_d, row_e,
     )  # fmt: skip
 
 
@@ -233,26 +234,30 @@ def substitute(rows, e, room):
 
 
 @phase
-def carry(rows, d, e, channels, state, room):
-    """Take the state to the end of the chunk: decayed, and with what was written."""
+def carry(rows, d, e, channels, before, state, room):
+    """Write the state at the end of the chunk, which may lie where it began: decayed, and with what was written."""
     row, row_e, size = room.row_d, room.row_e, room.size
     if channels == 1:
         factor = room.since[rows - 1]
         for a in range(d):
-            y = window(state, a * row_e, e)
+            x, y = window(before, a * row_e, e), window(state, a * row_e, e)
             for c in range(e):
-                y[c] = y[c] * factor if factor != 0 else factor
+                y[c] = x[c] * factor if factor != 0 else factor
         for j in range(rows):
-            y, left = window(room.written, j * row_e, e), room.between[j * size + rows - 1]
+            x, y, factor = (
+                window(room.written, j * row_e, e),
+                window(room.left, j * row_e, e),
+                room.between[j * size + rows - 1],
+            )
             for c in range(e):
-                y[c] *= left
-        product(room.keys, 0, 1, row, room.written, 0, row_e, state, 0, row_e, d, e, rows, True, FULL)
+                y[c] = x[c] * factor
+        product(room.keys, 0, 1, row, room.left, 0, row_e, state, 0, row_e, d, e, rows, True, FULL)
         return
     since = window(room.since, (rows - 1) * d, d)
     for a in range(d):
-        y = window(state, a * row_e, e)
+        x, y = window(before, a * row_e, e), window(state, a * row_e, e)
         for c in range(e):
-            y[c] = y[c] * since[a] if since[a] != 0 else since[a]
+            y[c] = x[c] * since[a] if since[a] != 0 else since[a]
     last = (rows - 1) * size * row
     product(room.faded, last, 1, row, room.written, 0, row_e, state, 0, row_e, d, e, rows, True, FULL)
 
@@ -376,7 +381,7 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
                     x, y = window(room.num, i * row_e, e), window(out, (at_out + i) * e, e)
                     for c in range(e):
                         y[c] = scale * x[c]
-            carry(rows, d, e, channels, state, room)
+            carry(rows, d, e, channels, state, state, room)
             start += rows
         for a in range(d):
             copy(state, a * row_e, e, after, (head * d + a) * e)

@@ -20,6 +20,7 @@ from kernattn.ops.gated.loops import (
     STATE,
     STEPS,
     K,
+    Room,
     carry,
     inverse_norm,
     load_rows,
@@ -61,6 +62,16 @@ def _back_for(room, channels, like):
         aligned(row_d * size, like), aligned(size * row_d, like), aligned(size * row_d, like),
         aligned(size * row_d, like), aligned(size * size, like), aligned(size * channels, like),
         aligned(row_d * row_e, like), aligned(row_d * row_e, like), aligned(size, like),
+    )  # fmt: skip
+
+
+@inner
+def _exchanged(back):
+    """Return the tiles for the chunk before, whose end is this one's start."""
+    return Back(
+        whole(back.written), whole(back.out), whole(back.turned), whole(back.wide), whole(back.rows), whole(back.keys),
+        whole(back.passed), whole(back.pairs), whole(back.logs), whole(back.before), whole(back.state),
+        whole(back.strength),
     )  # fmt: skip
 
 
@@ -300,6 +311,29 @@ class Found(NamedTuple):
 
 
 @inner
+def _size_of_opened(room):
+    """Return how many numbers a chunk has whose opening is kept, see `_opened`."""
+    size = room.size
+    return size * (room.row_d + 2 * room.row_e + 2 * size + 3)
+
+
+@inner
+def _opened(tiles, at, room):
+    """Return the room with tiles of its own for what `open_chunk` writes, where all channels have one decay."""
+    size, row_d, row_e = room.size, room.row_d, room.row_e
+    written, num = at + size * row_d, at + size * (row_d + row_e)
+    between = num + size * row_e
+    reads, logs = between + size * size, between + 2 * size * size
+    since, strength = logs + size, logs + 2 * size
+    return Room(
+        window(tiles, at, size * row_d), whole(room.queries), whole(room.turned), whole(room.faded),
+        whole(room.factors), window(tiles, between, size * size), window(tiles, reads, size * size), whole(room.scores),
+        window(tiles, logs, size), window(tiles, since, size), whole(room.total), window(tiles, strength, size),
+        window(tiles, written, size * row_e), window(tiles, num, size * row_e), whole(room.left), size, row_d, row_e,
+    )  # fmt: skip
+
+
+@inner
 def _cut(given, own, sizes, begins):
     """Write where chunks begin, and n; return how many there are."""
     n, _, _, _, chunk = sizes
@@ -317,10 +351,12 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
     """Take states low to high back through all tokens."""
     given, q, before, g_out, g_after = seen(given), whole(q), whole(before), whole(g_out), whole(g_after)
     n, d, e, channels, chunk = sizes
-    room = room_for(d, e, channels, chunk, q)
-    back = _back_for(room, channels, q)
-    row_d, row_e, size = room.row_d, room.row_e, room.size
+    shared = room_for(d, e, channels, chunk, q)
+    owned = _back_for(shared, channels, q)
+    back = owned
+    row_d, row_e, size = shared.row_d, shared.row_e, shared.size
     area, begins = row_d * row_e, np.empty(n + 1, np.int64)
+    opened = _size_of_opened(shared)
     delta, no_mask = given.beta.size > 0, window(given.mask, 0, 0)
     for head in range(low, high):
         own = table[head]
@@ -328,13 +364,15 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
         together = chunks if chunks * area <= HELD else GROUP
         groups = (chunks + together - 1) // together
         kept, starts = aligned(groups * area, q), aligned(together * area, q)
+        again = channels > 1  # chunks are opened again: keys that fade from token to token are too many to keep
+        tiles = aligned(0 if again else (together - 1) * opened, q)
         load_state(before, own[STATE], d, e, row_e, window(kept, 0, area))
         for group in range(groups - 1):
             state = window(kept, (group + 1) * area, area)
             copy(kept, group * area, area, kept, (group + 1) * area)
             for c in range(group * together, (group + 1) * together):
-                open_chunk(given, own, begins[c], begins[c + 1] - begins[c], sizes, state, room)
-                carry(begins[c + 1] - begins[c], d, e, channels, state, room)
+                open_chunk(given, own, begins[c], begins[c + 1] - begins[c], sizes, state, shared)
+                carry(begins[c + 1] - begins[c], d, e, channels, state, state, shared)
         load_state(g_after, head if g_after.size > 0 else -1, d, e, row_e, back.state)
         for back_group in range(groups):
             group = groups - 1 - back_group
@@ -342,16 +380,19 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
             count = min(together, chunks - first)
             copy(kept, group * area, area, starts, 0)
             for c in range(count - 1):
-                copy(starts, c * area, area, starts, (c + 1) * area)
-                state = window(starts, (c + 1) * area, area)
+                state, then = window(starts, c * area, area), window(starts, (c + 1) * area, area)
                 start, rows = begins[first + c], begins[first + c + 1] - begins[first + c]
+                room = shared if again else _opened(tiles, c * opened, shared)
                 open_chunk(given, own, start, rows, sizes, state, room)
-                carry(rows, d, e, channels, state, room)
+                carry(rows, d, e, channels, state, then, room)
             for back_chunk in range(count):
                 c = count - 1 - back_chunk
                 start, state = begins[first + c], window(starts, c * area, area)
                 rows = begins[first + c + 1] - start
-                open_chunk(given, own, start, rows, sizes, state, room)
+                last = c == count - 1
+                room = shared if again or last else _opened(tiles, c * opened, shared)
+                if again or last:
+                    open_chunk(given, own, start, rows, sizes, state, room)
                 _pull_end(rows, d, e, channels, room, back)
                 _pull_state(rows, d, e, channels, state, room, back)
                 for reader in range(reads.shape[1]):
@@ -398,7 +439,8 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                         back.logs, channels, q, 0, 0, rows, channels, given.mask, mask_at, False, back.logs, found.logs,
                         at * channels,
                     )  # fmt: skip
-                copy(back.before, 0, area, back.state, 0)
+                back = _exchanged(back)
         if found.state.size > 0:
             for a in range(d):
                 copy(back.state, a * row_e, e, found.state, (head * d + a) * e)
+    owned.strength[0] = 0  # a use behind the loop: windows of these tiles own nothing, and Numba frees what is not used
