@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import partial
 
 import pytest
 
@@ -170,6 +171,37 @@ def test_rwkv7(given):
         fla.chunk_rwkv7(q, gk[..., :3], k, v, **pair)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rwkv6(reverse, given):
+    """A token is read before it is in the state, and counts by a bonus of its own; packed, each by itself."""
+    q, k, v, _, gk, _, state = given
+    (q, k), u, scale = (x.repeat_interleave(2, 2) for x in (q, k)), draw(HV, K, seed=7), K**-0.5
+    s, outs = state, []
+    for t in range(T)[:: -1 if reverse else 1]:
+        pair = k[:, t, ..., None] * v[:, t, :, None]
+        outs.append(scale * torch.einsum("bhk,bhkv->bhv", q[:, t], s + u[..., None] * pair))
+        s = gk[:, t].exp()[..., None] * s + pair
+    wanted = torch.stack(outs[::-1] if reverse else outs, 1)
+    call = partial(fla.fused_recurrent_rwkv6, reverse=reverse) if reverse else fla.chunk_rwkv6
+    out, after = call(q, k, v, gk, u, initial_state=state, output_final_state=True)
+    close(out, wanted)
+    close(after, s)
+    bounds = torch.tensor([0, 8, 8, T])
+    packed = [x[:1] for x in (q, k, v, gk)]
+    parts = [call(*(x[:, a:b] for x in packed), u, initial_state=state[:1]) for a, b in ((0, 8), (8, T))]
+    options = {"initial_state": torch.cat([state[:1]] * 3), "output_final_state": True}
+    out, after = call(*packed, u, cu_seqlens=bounds, **options)
+    close(out, torch.cat([part for part, _ in parts], 1))
+    close(after[1:2], state[:1])
+    parts = [call(*(x[:, a:b] for x in packed), u)[0] for a, b in ((0, 8), (8, T))]
+    close(call(*packed, u, cu_seqlens=bounds)[0], torch.cat(parts, 1))
+    with pytest.raises(ShapeError, match=r"u \(H, K\)"):
+        call(q, k, v, gk, u[:1])
+    narrow = call(*(x.bfloat16() for x in (q, k, v)), gk.float(), u.float(), initial_state=state.float())[0]
+    assert narrow.dtype == torch.bfloat16
+    torch.testing.assert_close(narrow.double(), wanted, atol=2**-5 * float(wanted.abs().max()), rtol=0)
+
+
 @pytest.mark.parametrize("name", DELTA)
 def test_packed_sequences_are_those_one_by_one(name, given):
     """With states in and out, and without; an empty sequence hands on its state."""
@@ -240,6 +272,7 @@ chunk_kda: q k v g beta scale? initial_state? output_final_state=0 use_qk_l2norm
     return_intermediate_states=0 state_v_first=0 cu_seqlens? cu_seqlens_cpu? cp_context? **
 chunk_lightning_attn: q k v layer_idx num_layers scale? initial_state? output_final_state=0 cu_seqlens? **
 chunk_retention: q k v scale? initial_state? output_final_state=0 cu_seqlens? **
+chunk_rwkv6: r k v w u scale? initial_state? output_final_state=0 cu_seqlens? cu_seqlens_cpu? **
 chunk_rwkv7: r w k v a b scale=1.0 initial_state? output_final_state=0 cu_seqlens? cu_seqlens_cpu? safe_gate=0
     chunk_size? disable_recompute=0 cp_context? **
 chunk_simple_gla: q k v g? g_gamma? scale? initial_state? output_final_state=0 state_v_first=0 cu_seqlens?
@@ -258,6 +291,7 @@ fused_recurrent_kda: q k v g beta A_log? dt_bias? scale? initial_state? output_f
 fused_recurrent_lightning_attn: q k v layer_idx num_layers scale? initial_state? output_final_state=0 reverse=0
     cu_seqlens? **
 fused_recurrent_retention: q k v scale? initial_state? output_final_state=0 reverse=0 state_v_first=0 cu_seqlens? **
+fused_recurrent_rwkv6: r k v w u scale? initial_state? output_final_state=0 reverse=0 cu_seqlens? **
 fused_recurrent_rwkv7: r w k v a b scale? initial_state? output_final_state=1 cu_seqlens? **
 fused_recurrent_simple_gla: q k v g? g_gamma? scale? initial_state? output_final_state=0 reverse=0 state_v_first=0
     cu_seqlens? **

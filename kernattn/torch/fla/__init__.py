@@ -25,7 +25,13 @@ from kernattn.torch.fla._delta import (
     fused_recurrent_kda,
 )
 from kernattn.torch.fla._mamba import mamba_chunk_scan_combined, selective_state_update
-from kernattn.torch.fla._rwkv import chunk_rwkv7, fused_mul_recurrent_rwkv7, fused_recurrent_rwkv7
+from kernattn.torch.fla._rwkv import (
+    chunk_rwkv6,
+    chunk_rwkv7,
+    fused_mul_recurrent_rwkv7,
+    fused_recurrent_rwkv6,
+    fused_recurrent_rwkv7,
+)
 
 __all__ = [
     "causal_conv1d_fn",
@@ -36,6 +42,7 @@ __all__ = [
     "chunk_kda",
     "chunk_lightning_attn",
     "chunk_retention",
+    "chunk_rwkv6",
     "chunk_rwkv7",
     "chunk_simple_gla",
     "fused_mul_recurrent_rwkv7",
@@ -45,6 +52,7 @@ __all__ = [
     "fused_recurrent_kda",
     "fused_recurrent_lightning_attn",
     "fused_recurrent_retention",
+    "fused_recurrent_rwkv6",
     "fused_recurrent_rwkv7",
     "fused_recurrent_simple_gla",
     "mamba_chunk_scan_combined",

@@ -1,12 +1,80 @@
-"""RWKV-7, which erases by a pair of rows."""
+"""RWKV: version 6 reads a state before its token is in it, version 7 erases by a pair of rows."""
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from kernattn.errors import ShapeError
 from kernattn.torch.fla._layout import run
 
 NAMES = {"q": "r", "gk": "w"}
+
+
+def chunk_rwkv6(
+    r: Tensor,
+    k: Tensor,
+    v: Tensor,
+    w: Tensor,
+    u: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_cpu: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, Tensor | None]:
+    r""":math:`o_t = (S_{t-1} + \mathrm{diag}(u) k_t v_t^T)^T r_t` (Peng et al. 2024).
+
+    :math:`S_t = \mathrm{diag}(e^{w_t}) S_{t-1} + k_t v_t^T`. w (B, T, H, K) has logs of decays, and u is (H, K).
+    Arguments are otherwise those of `chunk_gated_delta_rule`.
+    """
+    return _before_its_token(r, k, v, w, u, scale, initial_state, output_final_state, False, cu_seqlens, others)
+
+
+def fused_recurrent_rwkv6(
+    r: Tensor,
+    k: Tensor,
+    v: Tensor,
+    w: Tensor,
+    u: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    reverse: bool = False,
+    cu_seqlens: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Like `chunk_rwkv6`; with `reverse`, from the last token to the first."""
+    return _before_its_token(r, k, v, w, u, scale, initial_state, output_final_state, reverse, cu_seqlens, others)
+
+
+def _before_its_token(
+    r: Tensor, k: Tensor, v: Tensor, w: Tensor, u: Tensor, scale: float | None, initial_state: Tensor | None,
+    output_final_state: bool, reverse: bool, cu_seqlens: Tensor | None, others: dict[str, Any],
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Read each token's state one place early: a token of nothing goes ahead of each sequence."""
+    if r.ndim != 4 or u.shape != r.shape[2:]:
+        raise ShapeError(f"r must be (B, T, H, K) and u (H, K); got shapes {tuple(r.shape)} and {tuple(u.shape)}")
+    t, sequences = r.shape[1], 1
+    places = torch.arange(t, device=r.device)
+    if cu_seqlens is not None:
+        sequences = len(cu_seqlens) - 1
+        places = places + torch.searchsorted(cu_seqlens[1:].to(places), places, right=True)
+        cu_seqlens = cu_seqlens + torch.arange(sequences + 1, dtype=cu_seqlens.dtype, device=cu_seqlens.device)
+    reads, writes = (places + 1, places) if reverse else (places, places + 1)
+
+    def spread(x: Tensor, at: Tensor) -> Tensor:
+        return x.new_zeros((x.shape[0], t + sequences, *x.shape[2:])).index_copy(1, at, x)
+
+    out, state = run(
+        spread(r, reads), spread(k, writes), spread(v, writes), gk=spread(w, writes), names=NAMES, scale=scale,
+        initial_state=initial_state, output_final_state=output_final_state, reverse=reverse, cu_seqlens=cu_seqlens,
+        **others,
+    )  # fmt: skip
+    wide = torch.float64 if r.dtype == torch.float64 else torch.float32
+    own = (r.to(wide) * u * k).sum(-1, keepdim=True) * (r.shape[-1] ** -0.5 if scale is None else scale)
+    return (out[:, reads] + own * v).to(v.dtype), state
 
 
 def chunk_rwkv7(
