@@ -76,6 +76,7 @@ def test_delta_rules(name, given):
     close(out, recur(unit(q), unit(k), v, decay=decay, beta=beta)[0])
     options = {"scale": 0.7, "initial_state": state, "output_final_state": True}
     out, after = rule(q, unit(k), v, beta=beta, **gates, **options)
+    assert out.is_contiguous()  # callers use `view`
     wanted, s = recur(q, unit(k), v, decay=decay, beta=beta, state=state, scale=0.7)
     close(out, wanted)
     close(after, s)

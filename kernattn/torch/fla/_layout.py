@@ -81,7 +81,7 @@ def run(
         out, after = _one_by_one(attend, arrays, state, cu_seqlens.tolist())
     if not output_final_state:
         return out, None
-    return out, after.mT if state_v_first else after
+    return out, after.mT.contiguous() if state_v_first else after
 
 
 def _attend(
@@ -120,7 +120,7 @@ def _attend(
     if grouped[1] > 1:
         out, after = out.flatten(1, 2), after.flatten(1, 2)
     out = out[:, None] if alone else out.transpose(1, 2)
-    return out.flip(1) if reverse else out, after
+    return out.flip(1) if reverse else out.contiguous(), after
 
 
 def _heads_first(x: Tensor, of_keys: bool, grouped: tuple[int, int], alone: bool) -> Tensor:
