@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from kernattn.attention import GatedState, gated_linear_attention, gated_linear_attention_step
-from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
 
 HEADS = "g", "beta"
 """Arrays with a number for each head, (B, T, HV)."""
@@ -137,9 +137,15 @@ def _heads_first(x: Tensor, of_keys: bool, grouped: tuple[int, int], alone: bool
 def _one_by_one(
     attend: Any, arrays: dict[str, Tensor], state: Tensor | None, bounds: list[int]
 ) -> tuple[Tensor, Tensor]:
-    """Return outputs of packed sequences side by side, and the state of each; an empty one keeps what it had."""
-    outs, states = [], []
-    v = arrays["v"]
+    """Return outputs of packed sequences side by side, and the state of each; an empty one keeps what it had.
+
+    Those of one length are a batch.
+    """
+    outs, states, v = [], [], arrays["v"]
+    lengths = {stop - start for start, stop in pairwise(bounds)}
+    if len(lengths) == 1:
+        out, after = attend({name: x[0].unflatten(0, (-1, *lengths)) for name, x in arrays.items()}, state)
+        return out.flatten(0, 1)[None], after
     for at, (start, stop) in enumerate(pairwise(bounds)):
         before = None if state is None else state[at : at + 1]
         if start < stop:
@@ -159,6 +165,8 @@ def _check(arrays: dict[str, Tensor], constant: Tensor | None, names: dict[str, 
         if x.ndim != axes:
             layout = "(B, T, HV)" if name in HEADS else "(B, T, heads, channels)"
             raise ShapeError(f"{names.get(name, name)} must be {layout}; got shape {tuple(x.shape)}")
+        if 0 in x.shape:
+            raise EmptyInputError(f"{names.get(name, name)} must not be empty; got shape {tuple(x.shape)}")
     (b, t, h, d), (*_, heads, e), reads = arrays["q"].shape, arrays["v"].shape, names.get("q", "q")
     if heads % h:
         raise ShapeError(f"heads of v must be a multiple of those of {reads}, {h}; got {heads}")
