@@ -71,6 +71,7 @@ def run(
                 f"got {tuple(state.shape)} in that order"
             )
         state = state.to(wide)
+    constant = None if constant is None else constant.to(wide)
     attend = partial(_attend, constant=constant, scale=scale, l2_normalise=use_qk_l2norm_in_kernel, reverse=reverse)
     if cu_seqlens is None:
         out, after = attend(arrays, state)
