@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from kernattn._runtime.checks import instance_of
 from kernattn.errors import BackendUnavailable, ParameterError
 from kernattn.huggingface import _lightning
+from kernattn.huggingface._packed import told
 from kernattn.huggingface._steps import stepping
 from kernattn.ops.dispatch import missing
 from kernattn.torch import fla
@@ -180,9 +181,8 @@ def _standing_for(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable
 
     @wraps(own)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if _serves(args, kwargs):
-            return ours(*args, **{name: value for name, value in kwargs.items() if name in named})
-        return own(*args, **kwargs)
+        given = told(named, kwargs) if _serves(args, kwargs) else None
+        return own(*args, **kwargs) if given is None else ours(*args, **given)
 
     setattr(run, OWN, own)
     return run

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kernattn.attention import GatedState, gated_linear_attention
+from kernattn.huggingface._packed import segments
 
 
 def forward(
@@ -16,6 +17,7 @@ def forward(
     position_embeddings: Any = None,
     attention_mask: Tensor | None = None,
     past_key_values: Any = None,
+    cu_seq_lens_q: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
     """Return a layer's output and the state after it, which the cache keeps in the dtype in which sums run."""
@@ -27,7 +29,8 @@ def forward(
     wide = torch.float64 if v.dtype == torch.float64 else torch.float32
     before = None if past_key_values is None else past_key_values.get_linear_cache(layer.layer_idx)
     state = None if before is None else GatedState(before.to(wide))
-    out, (after,) = gated_linear_attention(q, k, v, g=-layer.slope_rate[..., 0].to(wide), scale=1.0, state=state)
+    g, ids = -layer.slope_rate[..., 0].to(wide), segments(cu_seq_lens_q)
+    out, (after,) = gated_linear_attention(q, k, v, g=g, scale=1.0, state=state, segment_ids=ids)
     if past_key_values is not None:
         past_key_values.set_linear_cache(layer.layer_idx, after)
     read = layer.norm(out.transpose(1, 2).flatten(2))

@@ -161,20 +161,23 @@ def test_calls_that_loops_cannot_run_go_to_the_models_own_functions():
             near(other(TOKENS).logits, own)
 
 
-@pytest.mark.parametrize("family", ["Mamba2", "Qwen3Next", "OlmoHybrid"])
+@pytest.mark.parametrize("family", ["Qwen3Next", "KimiLinear", "Bamba", "MiniMax"])
 def test_packed_texts_do_not_see_each_other(family):
-    model, lengths = make(family).base_model, (9, 14)
-    ids = torch.repeat_interleave(torch.arange(2), torch.tensor(lengths))[None]
-    bounds = torch.tensor([0, 9, 23], dtype=torch.int32)
-    packed = {"seq_idx": ids.int(), "cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds}
-    packed |= {"max_length_q": 14, "max_length_k": 14}
+    """A collator tells bounds of sequences, and can tell their numbers too."""
+    model, lengths, bounds = make(family), (9, 14), torch.tensor([0, 9, 23], dtype=torch.int32)
+    packed = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": 14, "max_length_k": 14}
     packed["position_ids"] = torch.cat([torch.arange(n) for n in lengths])[None]
-    if family == "Mamba2":
-        packed = {"seq_idx": ids.int()}
+    ids = torch.repeat_interleave(torch.arange(2), torch.tensor(lengths))[None].int()
     with accelerate(model), torch.no_grad():
-        found = model(TOKENS[:1], use_cache=False, **packed)[0]
-        alone = [model(part, use_cache=False)[0] for part in TOKENS[:1].split(lengths, 1)]
-    near(found, torch.cat(alone, 1))
+        alone = [model(part, use_cache=False).logits for part in TOKENS[:1].split(lengths, 1)]
+        for more in ({}, {"seq_idx": ids}):
+            near(model(TOKENS[:1], use_cache=False, **packed, **more).logits, torch.cat(alone, 1))
+
+
+def test_packed_texts_that_nobody_tells_a_rule_of_are_refused():
+    model, ids = make("KimiLinear"), torch.repeat_interleave(torch.arange(2), torch.tensor([9, 14]))[None].int()
+    with accelerate(model), pytest.raises(ValueError, match="can't keep packed sequences apart"):
+        model(TOKENS[:1], use_cache=False, seq_idx=ids)
 
 
 def test_graphs():
