@@ -71,6 +71,7 @@ _PATTERNS = f"--rounds 5 --cases {' '.join(PATTERNS)}"
 _STEPS = ("--rounds 7 --cases step step-in-place --heads 256", "--rounds 7 --cases step step-in-place")
 _PRODUCTS = "kernel-product kernel-product-of-itself kernel-products"
 _DTYPES = ("float32", "float64")
+_MODELS = {"qwen3-next": (32, 128), "kimi-linear": (32, 128), "mamba2": (80, 64), "minimax": (64, 128)}  # heads and dim
 _STREAMS = ((1_000_000, 256), (300_000, 1024), (30_000, 4096))  # rows and features
 
 PARTS: dict[str, tuple[Run, ...]] = {
@@ -88,6 +89,10 @@ PARTS: dict[str, tuple[Run, ...]] = {
     ),
     "patterns": _everywhere(_PATTERNS, threads=(1,)),
     "pattern-lengths": (Run("--rounds 3 --cases pattern-local --n 16384", 1),),
+    "layers": tuple(
+        Run(f"--rounds 5 --cases layer-{name} layer-{name}-step --heads {heads} --dim {dim}", 1)
+        for name, (heads, dim) in _MODELS.items()
+    ),
     "lsh": _everywhere("--rounds 3 --cases lsh", threads=(1,)),
     "libraries": (Run(f"--rounds 3 --cases {' '.join(LIBRARIES)}"),),
     "features": (
