@@ -169,6 +169,26 @@ def test_a_redraw_between_a_call_and_its_way_back_is_refused():
         y.sum().backward()
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_redraw_between_a_checkpoint_and_its_way_back(reentrant):
+    """Two layers share a module that is redrawn in between; a step has the gradient of plain calls, or is refused."""
+    x = heads()
+
+    def step(call):
+        attention = Alone(favor(redraw_interval=1, seed=4).train(), x)
+        q = x[0].detach().clone().requires_grad_()
+        y = call(attention, q)
+        (y + call(attention, y.sin())).sum().backward()
+        return q.grad
+
+    def kept(f, q, preserve=True):
+        return q + torch.utils.checkpoint.checkpoint(f, q, use_reentrant=reentrant, preserve_rng_state=preserve)
+
+    torch.testing.assert_close(step(kept), step(lambda f, q: q + f(q)))
+    with pytest.raises(ParameterError, match="preserve_rng_state=True"):
+        step(lambda f, q: kept(f, q, preserve=False))
+
+
 def test_one_graph_serves_all_draws():
     x, module = heads(), favor()
     counter = CompileCounter()

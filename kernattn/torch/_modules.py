@@ -15,6 +15,7 @@ from kernattn.kernels import Kernel
 from kernattn.torch._heads import grouped, joined
 
 AGE = "_kernattn_age"
+CALLS = 256  # of before, whose numbers are kept
 UNTRACED = "a redraw_interval counts calls, in no graph: use None there, and redraw() between steps"
 
 
@@ -87,11 +88,14 @@ class LinearAttention(nn.Module):
         (batch, heads, n, e) Tensor
             Outputs; a row that sees no key is 0.
         """
+        return self._attend(self._any_draw, q, k, v, key_mask)
+
+    def _attend(self, phi: FeatureMap, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
         heads = grouped(q, k, v, key_mask)
         if self.causal:
-            out, _ = causal_linear_attention(*heads[:3], self._any_draw, key_mask=heads.key_mask)
+            out, _ = causal_linear_attention(*heads[:3], phi, key_mask=heads.key_mask)
         else:
-            out = linear_attention(*heads[:3], self._any_draw, key_mask=heads.key_mask)
+            out = linear_attention(*heads[:3], phi, key_mask=heads.key_mask)
         return joined(out)
 
     def decode(
@@ -182,8 +186,10 @@ class FavorAttention(LinearAttention):
     -----
     Calls are counted outside of graphs, so ``torch.compile(fullgraph=True)`` refuses a `redraw_interval`: call `redraw`
     between steps. A call that a backward pass computes again, as checkpointing and `reversible` do, is not counted, and
-    has the numbers of that time: `reversible` refuses a redraw between a call and its backward pass, and checkpointing
-    cannot tell, so redraw between steps where a module is called several times in one.
+    has the draw that it had. It is one of the last 256, known by a number that each call takes from PyTorch's
+    generator, which checkpointing puts back: ``preserve_rng_state=False`` is refused where there were redraws.
+    `reversible` refuses a redraw between a call and its backward pass. Without an interval, one by hand is not seen.
+
 
     Examples
     --------
@@ -223,6 +229,7 @@ class FavorAttention(LinearAttention):
         super().__init__(design, causal=causal)
         self.redraw_interval, self._design = redraw_interval, self._phi
         self._seed, self._draws, self._calls = whole_number("seed", seed), 0, 0
+        self._of_calls: dict[int | None, tuple[Tensor, Tensor | None]] = {}
         omega, offset = (None if x is None else torch.zeros(x.shape) for x in (spec.omega, spec.offset))
         self.omega = nn.Parameter(omega) if learnable else nn.Buffer(omega)
         self.offset = None if offset is None else nn.Buffer(offset)
@@ -252,9 +259,10 @@ class FavorAttention(LinearAttention):
         (batch, heads, n, e) Tensor
             Outputs; a row that sees no key is 0.
         """
+        phi = self._any_draw
         if self.training and self.redraw_interval is not None:
-            self._count(self.redraw_interval)
-        return super().forward(q, k, v, key_mask=key_mask)
+            phi = self._counted(self.redraw_interval)
+        return self._attend(phi, q, k, v, key_mask)
 
     def _check_age(self, state: LinearState | None) -> None:
         if state is None or torch.compiler.is_compiling():
@@ -293,12 +301,31 @@ class FavorAttention(LinearAttention):
         self._phi = self._redrawn()
 
     @torch.compiler.disable(reason=UNTRACED)  # type: ignore[untyped-decorator]
-    def _count(self, interval: int) -> None:
+    def _counted(self, interval: int) -> FeatureMap:
+        """Return the map of a call, redrawn where that is due; of one that is computed again, the map that it had."""
+        transformed = torch._C._functorch.get_interpreter_stack()  # where random numbers are no plain ones
+        call = None if transformed else int(torch.randint(2**62, (), device="cpu"))
         if torch._C._current_graph_task_id() != -1:  # within a backward pass: a call of before is computed again
-            return
+            return self._map_of_call(call)
         if self._calls >= interval:
             self.redraw()
         self._calls += 1
+        if call is not None:
+            self._of_calls[call] = self.omega, self.offset
+            if len(self._of_calls) > CALLS:
+                del self._of_calls[next(iter(self._of_calls))]
+        return self._any_draw
+
+    def _map_of_call(self, call: int | None) -> FeatureMap:
+        if all(omega is self.omega for omega, _ in self._of_calls.values()):
+            return self._any_draw
+        if call not in self._of_calls:
+            raise ParameterError(
+                "a call that is computed again must have the draw that it had, and which it was is not known after a "
+                "redraw: checkpoint with preserve_rng_state=True, or redraw between steps"
+            )
+        omega, offset = self._of_calls[call]
+        return with_numbers(self._design, omega=omega, offset=offset)
 
     def _draw(self) -> None:
         """Put the draw that is due in place of the module's numbers; graphs of before keep theirs."""
