@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -42,7 +43,8 @@ class Favor:
 
     FAVOR+, Choromanski et al. (2021), as :func:`register` hands it to transformers. Every layer has a draw of its own,
     which follows from the seed, the number of redraws and the layer's index. Layers that have no index are counted in
-    the order of their first call, those of each config apart.
+    the order of their first call, those of each config apart. The first call writes the settings into the model's
+    config, which is saved with it; a model that was saved with others says so in a warning.
 
     Attributes
     ----------
@@ -81,6 +83,7 @@ class Favor:
         index = getattr(module, "layer_idx", None)
         if index is None:
             index = _place(id(module), module)  # a graph is of one module where it has asked for its id
+        _note(module, self.num_features, self.estimator, self.projection, self.seed, self.draws)
         phi = self.draw(index, call.q.shape[-1], call.scale)
         if layer is not None:
             if not call.causal:
@@ -110,6 +113,32 @@ def _place(_: int, module: nn.Module) -> int:
         taken = [at for each, at in _places.items() if getattr(each, "config", None) is config]
         _places[module] = 1 + max(taken, default=-1)
     return _places[module]
+
+
+NOTED = "kernattn"  # where a model's config says which draws it has had
+
+
+class _Settings(dict[str, Any]):
+    """Settings that were noted in this process; those of a file are a plain dict."""
+
+
+@in_a_graph
+def _note(module: nn.Module, *settings: Any) -> None:
+    """Write settings into the config of a model, which is saved with it; warn where it was saved with others."""
+    config = getattr(module, "config", None)
+    if config is None:
+        return
+    now = _Settings(zip(("num_features", "estimator", "projection", "seed", "draws"), settings, strict=True))
+    before = getattr(config, NOTED, None)
+    if before == now and isinstance(before, _Settings):
+        return
+    if isinstance(before, dict) and not isinstance(before, _Settings) and before != now:
+        warnings.warn(
+            f"this model was saved with attention by kernattn of {dict(before)}, and now has {dict(now)}: what it "
+            "learnt fits that draw. register() what it had, and redraw() as often, or train it again",
+            stacklevel=2,
+        )
+    setattr(config, NOTED, now)
 
 
 def _give_back(out: Tensor) -> tuple[Tensor, None]:

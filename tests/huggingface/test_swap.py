@@ -192,3 +192,23 @@ def test_arguments_are_checked(arguments, message):
     with pytest.raises(ParameterError, match=message):
         register(**arguments)
     assert AttentionInterface()["kernattn_favor"] is before
+
+
+def test_a_model_that_was_saved_with_another_draw_warns(tmp_path):
+    model, x = gpt2().eval(), tokens(1, 5)
+    wanted = answers(model, "kernattn_favor", x)
+    model.save_pretrained(tmp_path)
+
+    def load():
+        return type(model).from_pretrained(tmp_path).eval()
+
+    torch.testing.assert_close(answers(load(), "kernattn_favor", x), wanted)
+    register(64, rng=0).redraw()
+    loaded = load()
+    with pytest.warns(UserWarning, match="saved with attention by kernattn of .*'draws': 0.* and now has .*'draws': 1"):
+        found = answers(loaded, "kernattn_favor", x)
+    assert not torch.equal(found, wanted)
+    torch.testing.assert_close(answers(loaded, "kernattn_favor", x), found)  # it says so once
+    register(16, rng=0)
+    answers(model, "kernattn_favor", x)  # another number of features for a model in use is no surprise
+    assert model.config.kernattn["num_features"] == 16
