@@ -17,7 +17,7 @@ def add_transformer(commands: Any) -> None:
     )
     parser.set_defaults(run=_draw_tokens)
     add = parser.add_argument
-    add("params", type=Path, metavar="FILE", help="parameters: a .npz file, or the folder of a GPT-2 or a LLaMA")
+    add("params", type=Path, metavar="FILE", help="parameters: a .npz file, or the folder of a model (load_checkpoint)")
     add("--prompt", type=int, nargs="+", default=[0], metavar="TOKEN", help="tokens to begin with (default: 0)")
     add("--steps", type=int, default=64, metavar="N", help="tokens to draw (default: %(default)s)")
     add("--sequences", type=int, default=1, metavar="B", help="sequences (default: %(default)s)")
