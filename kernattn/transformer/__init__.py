@@ -6,6 +6,7 @@ from kernattn.transformer._axial import axial_decoder, axial_params, axial_shape
 from kernattn.transformer._checkpoints import load_checkpoint
 from kernattn.transformer._config import Config
 from kernattn.transformer._decoder import Decoder
+from kernattn.transformer._experts import Experts
 from kernattn.transformer._files import load_params, save_params
 from kernattn.transformer._gated import GatedLayer
 from kernattn.transformer._generate import generate
@@ -17,6 +18,7 @@ from kernattn.transformer._reversible import reversible, reversible_inverse
 __all__ = [
     "Config",
     "Decoder",
+    "Experts",
     "Gated",
     "GatedLayer",
     "Memory",

@@ -147,9 +147,10 @@ def _shift(rows: Array, axis: int) -> Array:
 
 def _check(config: Config) -> None:
     instance_of("config", config, Config)
-    plain = config.vocab is not None and config.output in ("tokens", "tied") and not config.types and not config.gated
-    if not plain or config.grid is None or len(config.grid) != 2 or config.cross or config.embedding_norm:
+    more = config.gated or config.experts
+    plain = config.vocab is not None and config.output in ("tokens", "tied") and not config.types
+    if not plain or config.grid is None or len(config.grid) != 2 or config.cross or config.embedding_norm or more:
         raise ParameterError(
             "an axial decoder needs tokens, their logits and a grid (h, w), without types, cross attention, a norm of "
-            f"embeddings and gated layers; got {config!r}"
+            f"embeddings, gated layers and experts; got {config!r}"
         )

@@ -41,7 +41,7 @@ FAMILIES = {
 def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tuple[Arrays, Config]:
     """Return the parameters and the config of a folder with config.json and safetensors, of Hugging Face's libraries.
 
-    Kinds are GPT-2, BERT, LLaMA, Mamba-2, and Qwen3-Next without experts. `forward` then gives the model's logits; of
+    Kinds are GPT-2, BERT, LLaMA, Mamba-2 and Qwen3-Next. `forward` then gives the model's logits; of
     BERT and of models without a head, such as LlamaModel, the last hidden rows. Numbers of 16 bits are widened,
     bfloat16 too. Weights that GPT-2 keeps as (in, out) and the others as (out, in) come as (in, out), and the scales of
     Qwen3-Next, kept as their distance from 1, as they are. A head that is tied to the embedding is not in the file, and

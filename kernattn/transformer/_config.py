@@ -15,6 +15,7 @@ from kernattn._runtime.checks import (
     whole_number,
 )
 from kernattn.errors import ParameterError
+from kernattn.transformer._experts import Experts
 from kernattn.transformer._members import Gated
 
 ACTIVATIONS = "relu", "gelu", "gelu_tanh", "swiglu"
@@ -86,6 +87,8 @@ class Config:
         Whether what heads attend to is multiplied by the sigmoid of a linear map of their row.
     gated : Gated, tuple of Gated and None, or None
         Layers of gated linear attention in place of attention: all layers, or those where the tuple has no None.
+    experts : Experts, tuple of Experts and None, or None
+        Layers whose feed-forward part is one of experts, likewise.
 
     Raises
     ------
@@ -126,6 +129,7 @@ class Config:
     head_norm: bool = False
     head_gate: bool = False
     gated: Gated | tuple[Gated | None, ...] | None = None
+    experts: Experts | tuple[Experts | None, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("dim", "layers", "heads"):
@@ -151,10 +155,13 @@ class Config:
                 raise ParameterError(f"grid must be a tuple of the sizes of its axes; got {shown(grid)}")
             for size in grid:
                 positive_integer("a size of grid", size)
-        gated: Any = self.gated
-        for each in gated if isinstance(gated, tuple) else (gated,):
-            if each is not None:
-                instance_of("gated", each, Gated)
+        for name, kind in (("gated", Gated), ("experts", Experts)):
+            given: Any = getattr(self, name)
+            for each in given if isinstance(given, tuple) else (given,):
+                if each is not None:
+                    instance_of(name, each, kind)
+            if isinstance(given, tuple) and len(given) != self.layers:
+                raise ParameterError(f"{name} must be one for all layers or one for each of {self.layers}; got {given}")
         self._check_pairs()
 
     def _check_pairs(self) -> None:
@@ -183,11 +190,6 @@ class Config:
         )
         _check(self.gated is None or self.causal, "layers of gated linear attention are causal", self)
         _check(
-            not isinstance(self.gated, tuple) or len(self.gated) == self.layers,
-            f"gated must be one for all layers or one for each of {self.layers}",
-            self,
-        )
-        _check(
             (self.output == "classes") == (self.classes is not None),
             "classes must be given for the output 'classes', and for no other",
             self,
@@ -212,6 +214,10 @@ class Config:
     def mixer(self, layer: int) -> Gated | None:
         """Return the gated linear attention of a layer, None where it attends."""
         return self.gated[layer] if isinstance(self.gated, tuple) else self.gated
+
+    def consulted(self, layer: int) -> Experts | None:
+        """Return the experts of a layer, None where it has one feed-forward part, or none."""
+        return self.experts[layer] if isinstance(self.experts, tuple) else self.experts
 
     @property
     def hidden_width(self) -> int:

@@ -36,6 +36,8 @@ def unfit(params: Params, config: Config, attention: Kind | Sequence[Kind]) -> s
         return "its parameters are not float32 arrays of NumPy"
     if config.cross:
         return "it has cross attention"
+    if config.experts is not None:
+        return "it has experts"
     for layer, how in enumerate(resolve_attention(attention, config.layers)):
         if config.mixer(layer) is not None:
             continue

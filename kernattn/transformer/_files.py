@@ -14,11 +14,13 @@ from kernattn._runtime.archive import open_archive, save_archive
 from kernattn._runtime.checks import one_of, shown
 from kernattn.errors import FileFormatError, KernattnError
 from kernattn.transformer._config import Config
+from kernattn.transformer._experts import Experts
 from kernattn.transformer._members import Gated
 from kernattn.transformer._params import check_params, each_shape, shapes
 from kernattn.transformer._parts import Params
 
 FORMAT = "kernattn transformer 1"
+OF_LAYERS = {"gated": Gated, "experts": Experts}
 DTYPES = "float16", "float32", "float64"
 
 
@@ -99,13 +101,13 @@ def _config(fields: Any) -> Config:
     if isinstance(fields.get("grid"), list):
         fields["grid"] = tuple(fields["grid"])
     try:
-        return Config(**fields | {"gated": _mixers(fields.get("gated"))})
+        return Config(**fields | {name: _of_layers(kind, fields.get(name)) for name, kind in OF_LAYERS.items()})
     except (KernattnError, TypeError) as error:
         raise FileFormatError(f"its description is no config: {error}") from error
 
 
-def _mixers(given: Any) -> Any:
-    """Return the gated layers of a config that a file says."""
+def _of_layers(kind: type, given: Any) -> Any:
+    """Return what a file says of layers, as a config has it."""
     if isinstance(given, list):
-        return tuple(_mixers(each) for each in given)
-    return Gated(**given) if isinstance(given, dict) else given
+        return tuple(_of_layers(kind, each) for each in given)
+    return kind(**given) if isinstance(given, dict) else given

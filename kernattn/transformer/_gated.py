@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, unmasked, zeros
 from kernattn.attention import GatedState, gated_linear_attention, gates
 from kernattn.transformer._members import Gated
-from kernattn.transformer._parts import Params, linear, sigmoid, standardise
+from kernattn.transformer._parts import Params, linear, sigmoid, silu, standardise
 
 
 class GatedLayer(NamedTuple):
@@ -66,7 +66,7 @@ def _convolve(
         y = y + xp.astype(whole[..., j : j + n, :], wide) * weight[j, :]
     bias = params.get(f"{name}.bias")
     y = y if bias is None else y + bias
-    y = xp.astype(y * sigmoid(y), x.dtype, copy=False)
+    y = xp.astype(silu(y), x.dtype, copy=False)
     if mask is None:
         return y, whole[..., n:, :]
     ends = n - xp.argmax(xp.astype(xp.flip(mask, axis=-1), xp.int32), axis=-1)  # after the last token that is there
@@ -100,7 +100,7 @@ def _gate_and_normalise(m: Gated, rows: Array, gate: Array | None, eps: float, s
     """Return rows (..., n, values) whose heads, or groups of heads, have mean square 1, and that a gate multiplies."""
     xp, kind = namespace(rows=rows), m.kind
     if gate is not None:
-        gate = gate * sigmoid(gate) if kind.gate == "silu" else sigmoid(gate)
+        gate = silu(gate) if kind.gate == "silu" else sigmoid(gate)
     if gate is not None and kind.gate_first:
         rows = rows * gate
     heads = xp.reshape(rows, (*rows.shape[:-1], m.groups if kind.gate_first else m.heads, -1))

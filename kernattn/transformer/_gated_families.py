@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from kernattn.errors import FileFormatError
 from kernattn.transformer._config import Config
-from kernattn.transformer._families import Arrays, llama_config, llama_weight, refuse_unless
+from kernattn.transformer._experts import Experts
+from kernattn.transformer._families import Arrays, llama_config, llama_weight, refuse_unless, transpose_weight
 from kernattn.transformer._members import Gated
 
 MOST_LAYERS = 1 << 16  # a file may claim any number
@@ -25,12 +26,16 @@ def qwen3_next_config(about: dict[str, Any]) -> Config:
         "linear_attention" if (i + 1) % every else "full_attention" for i in range(layers)
     ]
     refuse_unless(set(kinds) <= {"linear_attention", "full_attention"}, about, "layer_types")
-    sparse = [
-        i
-        for i in range(layers)
-        if i not in (about.get("mlp_only_layers") or []) and (i + 1) % about.get("decoder_sparse_step", 1) == 0
-    ]
-    refuse_unless(not sparse or about.get("num_experts", 512) == 0, about, "num_experts")
+    dense, step = about.get("mlp_only_layers") or [], about.get("decoder_sparse_step", 1)
+    experts = None
+    if about.get("num_experts", 512):
+        experts = Experts(
+            num_experts=about.get("num_experts", 512),
+            num_chosen=about.get("num_experts_per_tok", 10),
+            hidden=about.get("moe_intermediate_size", 512),
+            shared=about.get("shared_expert_intermediate_size", 512),
+            normalise=about.get("norm_topk_prob", True),
+        )
     mixer = Gated(
         member="gated_delta",
         heads=about["linear_num_value_heads"],
@@ -47,6 +52,7 @@ def qwen3_next_config(about: dict[str, Any]) -> Config:
         head_norm=True,
         head_gate=True,
         gated=tuple(mixer if kind == "linear_attention" else None for kind in kinds),
+        experts=tuple(None if i in dense or (i + 1) % step else experts for i in range(layers)),
     )
 
 
@@ -65,8 +71,28 @@ def qwen3_next_weight(given: Arrays, name: str, config: Config) -> NDArray[Any] 
     if part := re.fullmatch(r"(layers\.\d+)\.attention\.(q|gate)\.weight", name):
         together = given.get(f"{part[1]}.self_attn.q_proj.weight")
         return _of_groups(together, config.heads, (config.head_width,) * 2, ("q", "gate").index(part[2]))
+    if part := re.fullmatch(r"(layers\.\d+)\.feed_forward\.(router|experts|shared)\.(.*)", name):
+        return _expert_weight(given, f"{part[1]}.mlp", part[2], part[3], config.consulted(int(part[1][7:])))
     value = llama_weight(given, name, config)
     return _from_one(value) if name.endswith(".scale") else value
+
+
+def _expert_weight(given: Arrays, place: str, kind: str, part: str, experts: Experts | None) -> NDArray[Any] | None:
+    """Return the weights of all experts, of the shared one, or of what chooses."""
+    if kind == "experts":
+        assert experts is not None
+        found: list[NDArray[Any]] = []
+        for i in range(experts.num_experts):  # a file may claim any number: the first that lacks ends it
+            value = given.get(f"{place}.experts.{i}.{part}_proj.weight")
+            if value is None or (found and found[0].shape != value.T.shape):
+                return None
+            found.append(value.T)
+        return np.stack(found)
+    if kind == "router":
+        return transpose_weight(given, f"{place}.gate.weight")
+    if part == "weight":
+        return transpose_weight(given, f"{place}.shared_expert_gate.weight")
+    return transpose_weight(given, f"{place}.shared_expert.{part.removesuffix('.weight')}_proj.weight")
 
 
 def _from_one(value: NDArray[Any] | None) -> NDArray[Any] | None:

@@ -7,6 +7,8 @@ from typing import NamedTuple, TypeAlias
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn.transformer._attention import HeadAttention, Memory
 from kernattn.transformer._config import Config
+from kernattn.transformer._consulting import consult
+from kernattn.transformer._experts import Experts
 from kernattn.transformer._gated import Mix, mix
 from kernattn.transformer._members import Gated
 from kernattn.transformer._parts import Params, feed_forward, linear, norm, sigmoid
@@ -30,7 +32,7 @@ def apply_layers(params: Params, config: Config, rows: Array, by: Rotations | No
     for i in range(config.layers):
         across = partial(means.crossing, i) if config.cross else None
         look = partial(means.attending if config.mixer(i) is None else means.mixing, i)
-        rows = apply_layer(params, config, f"layers.{i}", rows, look, by, across, config.mixer(i))
+        rows = apply_layer(params, config, f"layers.{i}", rows, look, by, across, config.mixer(i), config.consulted(i))
     return norm(params, config, "norm", rows) if config.norm_first else rows
 
 
@@ -43,6 +45,7 @@ def apply_layer(
     by: Rotations | None = None,
     across: Callable[[Array], Array] | None = None,
     mixer: Gated | None = None,
+    experts: Experts | None = None,
 ) -> Array:
     """Return the rows (..., n, dim) after the layer of that name, which looks at others by attention or by a mixer."""
     parts: dict[str, Callable[[Array], Array]] = {}
@@ -52,7 +55,9 @@ def apply_layer(
         parts["gated"] = lambda x: look(partial(mix, params, config.eps, mixer, f"{name}.gated", x))
     if across is not None:
         parts["cross"] = partial(_attend_cross, params, config, f"{name}.cross", across)
-    if config.hidden_width:
+    if experts is not None:
+        parts["feed_forward"] = partial(consult, params, experts, f"{name}.feed_forward")
+    elif config.hidden_width:
         parts["feed_forward"] = partial(feed_forward, params, config, f"{name}.feed_forward")
     for part, function in parts.items():
         of = f"{name}.{part}.norm"

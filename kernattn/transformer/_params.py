@@ -13,6 +13,7 @@ from kernattn._runtime.checks import instance_of, one_of, shown
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.transformer._config import Config
+from kernattn.transformer._experts import Experts
 from kernattn.transformer._members import Gated
 
 
@@ -54,7 +55,7 @@ def each_shape(c: Config) -> Iterator[tuple[str, tuple[int, ...]]]:
     if c.embedding_norm:
         yield from _norm(c, "embed.norm")
     for i in range(c.layers):
-        yield from layer_shapes(c, f"layers.{i}", c.mixer(i))
+        yield from layer_shapes(c, f"layers.{i}", c.mixer(i), c.consulted(i))
     if c.norm_first:
         yield from _norm(c, "norm")
     if c.output == "tokens":
@@ -63,7 +64,9 @@ def each_shape(c: Config) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield from _linear(c, "output", c.dim, c.classes or 0)
 
 
-def layer_shapes(c: Config, name: str, mixer: Gated | None = None) -> Iterator[tuple[str, tuple[int, ...]]]:
+def layer_shapes(
+    c: Config, name: str, mixer: Gated | None = None, experts: Experts | None = None
+) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the parameters of a layer."""
     if mixer is not None:
         yield from _gated(c, mixer, f"{name}.gated")
@@ -75,7 +78,9 @@ def layer_shapes(c: Config, name: str, mixer: Gated | None = None) -> Iterator[t
             yield from _norm(c, f"{name}.attention.{part}_norm", c.head_width)
     if c.cross:
         yield from _attention(c, f"{name}.cross")
-    if c.hidden_width:
+    if experts is not None:
+        yield from _experts(c, experts, f"{name}.feed_forward")
+    elif c.hidden_width:
         yield from _feed_forward(c, f"{name}.feed_forward")
 
 
@@ -118,6 +123,25 @@ def _feed_forward(c: Config, name: str) -> Iterator[tuple[str, tuple[int, ...]]]
     for part in ("gate", "up") if c.activation == "swiglu" else ("up",):
         yield from _linear(c, f"{name}.{part}", c.dim, c.hidden_width)
     yield from _linear(c, f"{name}.down", c.hidden_width, c.dim)
+
+
+def _experts(c: Config, experts: Experts, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield from _norm(c, f"{name}.norm")
+    yield f"{name}.router.weight", (c.dim, experts.num_experts)
+    for part, rows, columns in (
+        ("gate", c.dim, experts.hidden),
+        ("up", c.dim, experts.hidden),
+        ("down", experts.hidden, c.dim),
+    ):
+        yield f"{name}.experts.{part}", (experts.num_experts, rows, columns)
+    if experts.shared:
+        yield f"{name}.shared.weight", (c.dim, 1)
+        for part, rows, columns in (
+            ("gate", c.dim, experts.shared),
+            ("up", c.dim, experts.shared),
+            ("down", experts.shared, c.dim),
+        ):
+            yield f"{name}.shared.{part}.weight", (rows, columns)
 
 
 def _linear(c: Config, name: str, rows: int, columns: int) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -183,8 +207,8 @@ def draw_params(wanted: Mapping[str, tuple[int, ...]], config: Config, rng: RNG,
         elif name.endswith("bias"):
             value = np.zeros(shape)
         else:
-            size = 0.02 if name.startswith("embed.") and not name.endswith("weight") else shape[0] ** -0.5
-            last = name.endswith(("out.weight", "down.weight"))
+            size = 0.02 if name.startswith("embed.") and not name.endswith("weight") else shape[-2] ** -0.5
+            last = name.endswith(("out.weight", "down.weight", "experts.down"))
             value = size / ((2 * config.layers) ** 0.5 if last else 1) * source.standard_normal(shape)
         values[name] = value.astype(dtype)
     return values

@@ -45,12 +45,16 @@ def sigmoid(x: Array) -> Array:
     return xp.where(x > 0, xp.ones_like(small), small) / (1 + small)
 
 
+def silu(x: Array) -> Array:
+    """Return x / (1 + e^-x)."""
+    return x * sigmoid(x)
+
+
 def feed_forward(params: Params, config: Config, name: str, x: Array) -> Array:
     """Return the rows of two linear maps with a nonlinearity between them; of "swiglu", three (Shazeer 2020)."""
     xp, up = namespace(x=x), linear(params, f"{name}.up", x)
     if config.activation == "swiglu":
-        gate = linear(params, f"{name}.gate", x)
-        up = up * gate * sigmoid(gate)
+        up = up * silu(linear(params, f"{name}.gate", x))
     elif config.activation == "relu":
         up = xp.where(up > 0, up, xp.zeros_like(up))
     elif config.activation == "gelu":

@@ -23,14 +23,20 @@ QWEN = {
 }  # fmt: skip
 MAMBA = {"vocab_size": 50, "hidden_size": 24, "num_heads": 6, "head_dim": 8, "state_size": 7, "n_groups": 2}
 MAMBA |= {"num_hidden_layers": 2, "chunk_size": 8}
+GATED = "qwen3_next", "qwen3_next-experts", "mamba2"
+EAGER = {}, {"experts_implementation": "eager"}
 
 
 def models(name):
     torch.manual_seed(0)
-    if name == "qwen3_next":
-        return transformers.Qwen3NextForCausalLM(
-            transformers.Qwen3NextConfig(**{**SMALL, **QWEN, "num_hidden_layers": 4})
-        )
+    if name.startswith("qwen3_next"):
+        experts = {"mlp_only_layers": [2], "decoder_sparse_step": 2, "num_experts": 5, "num_experts_per_tok": 2}
+        sizes = {"moe_intermediate_size": 9, "shared_expert_intermediate_size": 7}
+        more = {**experts, **sizes} if name == "qwen3_next-experts" else {}
+        config = transformers.Qwen3NextConfig(**{**SMALL, **QWEN, "num_hidden_layers": 4, **more})
+        model = transformers.Qwen3NextForCausalLM(config)
+        model.set_experts_implementation("eager")  # the other ones want rows of whole 16 bytes
+        return model
     if name.startswith("mamba2"):
         more = {"use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True} if name == "mamba2-tied" else {}
         return transformers.Mamba2ForCausalLM(transformers.Mamba2Config(**MAMBA, **more))
@@ -55,7 +61,7 @@ def moved(model):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", ["gpt2", "bert", "llama", "llama-tied", "qwen3_next", "mamba2", "mamba2-tied"])
+@pytest.mark.parametrize("name", ["gpt2", "bert", "llama", "llama-tied", *GATED, "mamba2-tied"])
 def test_logits_are_those_of_the_model(name, dtype, tmp_path):
     model = moved(models(name)).to(getattr(torch, dtype))
     model.save_pretrained(tmp_path, max_shard_size="20KB" if dtype == "float32" else "1GB")
@@ -64,14 +70,16 @@ def test_logits_are_those_of_the_model(name, dtype, tmp_path):
     assert {value.dtype for value in params.values()} == {np.dtype(np.float32)}
     tokens = np.random.default_rng(0).integers(50, size=(2, 13))
     more = {"token_type_ids": torch.tensor(tokens % 2)} if name == "bert" else {}
-    model = type(model).from_pretrained(tmp_path, dtype=torch.float32).eval()  # frequencies were rounded with the rest
+    model = (
+        type(model).from_pretrained(tmp_path, dtype=torch.float32, **EAGER[name.endswith("experts")]).eval()
+    )  # frequencies were rounded with the rest
     with torch.no_grad():
         out = model(torch.tensor(tokens), **more)
     expected = (out.last_hidden_state if name == "bert" else out.logits).numpy()
     got = forward(params, config, tokens, types=tokens % 2 if name == "bert" else None)
-    within = 5e-5 if name == "qwen3_next" else 1e-5  # float32 rounds keys of norm 1 and their differences
+    within = 5e-5 if name.startswith("qwen3_next") else 1e-5  # float32 rounds keys of norm 1 and their differences
     np.testing.assert_allclose(got, expected, rtol=within, atol=within)
-    if name == "qwen3_next":
+    if name.startswith("qwen3_next"):
         with torch.no_grad():
             expected = model.double()(torch.tensor(tokens)).logits.numpy()
         wide = {part: value.astype(np.float64) for part, value in params.items()}
@@ -89,7 +97,7 @@ def test_parameters_of_the_dtype_that_is_asked_for(tmp_path):
         load_checkpoint(tmp_path, "float16")
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3_next", "mamba2"])
+@pytest.mark.parametrize("name", ["llama", *GATED])
 def test_generation_is_that_of_the_model(name, tmp_path):
     model = moved(models(name))
     model.save_pretrained(tmp_path)

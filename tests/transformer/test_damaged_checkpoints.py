@@ -117,8 +117,8 @@ def test_rotary_positions_that_are_scaled_are_named(folders, tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("qwen3_next", {"mlp_only_layers": [0]}, "num_experts = 512 is not one"),
-        ("qwen3_next", {"mlp_only_layers": None, "decoder_sparse_step": 2}, "num_experts = 512 is not one"),
+        ("qwen3_next", {"mlp_only_layers": [0]}, r"lacks the weight that is layers\.1\.feed_forward\.router"),
+        ("qwen3_next", {"mlp_only_layers": [], "num_experts": 2}, "num_chosen must be 2 at most; got 10"),
         ("qwen3_next", {"layer_types": ["linear_attention", "sliding_attention"]}, "layer_types = .* is not one"),
         ("qwen3_next", {"num_hidden_layers": 2**31 - 1}, "num_hidden_layers = 2147483647 is not one"),
         ("qwen3_next", {"linear_num_key_heads": 2}, "a joint weight must have"),

@@ -7,7 +7,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.transformer import Config, Gated, forward, initial_params, prefill, prepare_memory, shapes, step
+from kernattn.transformer import Config, Experts, Gated, forward, initial_params, prefill, prepare_memory, shapes, step
 
 GATED = Gated(member="gated_delta", heads=4, key_dim=3, value_dim=5, key_heads=2)
 BASE = Config(dim=8, layers=2, heads=2, vocab=7, length=16)
@@ -26,6 +26,7 @@ CONFIGS = {
         BASE, heads=4, kv_heads=2, head_dim=4, positions="rotary", length=None, rotary_dim=2, head_norm=True,
         head_gate=True, gated=(GATED, None),
     ),
+    "experts": replace(BASE, experts=(Experts(num_experts=3, num_chosen=2, hidden=4, shared=5), None)),
 }  # fmt: skip
 KINDS = {
     "exact": None,
@@ -197,7 +198,7 @@ def test_classes_are_of_the_mean_over_tokens_that_are_there():
 
 
 @pytest.mark.parametrize("attention", ["exact", "pattern", "elu1"])
-@pytest.mark.parametrize("name", ["base", "post", "llama", "vectors", "hybrid"])
+@pytest.mark.parametrize("name", ["base", "post", "llama", "vectors", "hybrid", "experts"])
 def test_padding_before_and_behind_changes_nothing(name, attention):
     """Positions count from the first token; vectors that are none may be NaN."""
     config = CONFIGS[name]
@@ -300,6 +301,7 @@ def test_arrays_of_other_libraries(library):
         ({"rotary_dim": 2}, "rotary_dim must be given for rotary positions"),
         ({"positions": "rotary", "length": None, "rotary_dim": 6}, "rotary_dim of at most head_dim"),
         ({"gated": (None,)}, "gated must be one for all layers or one for each of 2"),
+        ({"experts": ()}, "experts must be one for all layers or one for each of 2"),
         ({"gated": GATED, "causal": False}, "gated linear attention are causal"),
     ],
 )
