@@ -58,3 +58,7 @@ __all__ = [
     "mamba_chunk_scan_combined",
     "selective_state_update",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
