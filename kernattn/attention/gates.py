@@ -394,7 +394,8 @@ def rwkv6(r: Array, w: Array, k: Array, v: Array, u: Array) -> tuple[dict[str, A
     r"""Return RWKV-6 (Peng et al. 2024): :math:`o_t = (S_{t-1} + \mathrm{diag}(u) k_t v_t^T)^T r_t`, in two parts.
 
     :math:`S_t = \mathrm{diag}(e^{w_t}) S_{t-1} + k_t v_t^T`. Receptances read before their token: one token of nothing
-    goes ahead, and each stands one place earlier. So the outputs are ``out[..., :-1, :] + bonus``.
+    goes ahead, and each stands one place earlier. So the outputs are ``out[..., :-1, :] + bonus``. A mask has n + 1
+    tokens, too. Packed sequences must be taken apart: where one begins, its receptance would read the one before.
 
     Parameters
     ----------

@@ -263,8 +263,9 @@ GATED_DIGITS = Preset(
     title="Digits that strong gates cost gated linear attention",
     claim="The recurrence of gated linear attention can be computed by chunks of tokens, with decays e to differences "
     "of cumulative sums of logs (Yang et al. 2024), for the delta rule with the inverse of a triangular matrix "
-    "(Yang, Kautz and Hatamizadeh 2024). Is that form as exact as the recurrence? Dao and Gu (2024) avoid differences "
-    "in their listing, for stability.",
+    "(Yang, Kautz and Hatamizadeh 2024). Is that form as exact as the recurrence? The minimal code of Dao and Gu "
+    "(2024) sums over the segment between two tokens, to be more stable; its decays to the end of a chunk "
+    "are differences.",
     cost="quick 4, full 80 CPU seconds, after the first run has compiled",
     sweep="kernattn.studies._presets.gates:sweep",
     verdicts=verdicts,
