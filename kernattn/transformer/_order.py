@@ -60,7 +60,7 @@ def _norm(params: Params, name: str) -> Pair:
 
 
 def _gated(params: Params, m: Gated, name: str) -> Iterator[Pair]:
-    """Yield the parameters of a layer of gated linear attention; a decay is e^(-c log(1 + e^x)), or e^-c."""
+    # a decay is e^(-c log(1 + e^x)), or e^-c
     sign = -1 if m.kind.decay == "channel" and not m.kind.rate else 1  # log sigmoid(x) = -log(1 + e^-x)
     decay: Pair | None = None
     if m.decays:
