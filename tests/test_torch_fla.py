@@ -332,12 +332,13 @@ REFUSED = {
     "allow_neg_eigval": (ParameterError, {"allow_neg_eigval": True}),
     "A_log": (ParameterError, {"use_gate_in_kernel": True}),
     "exclude each other": (ParameterError, {"state_v_first": True, "transpose_state_layout": True}),
-    "g must be \\(B, T, HV\\)": (ShapeError, {"g": draw(B, T, HV, K)}),
+    "g must be .2, 21, 4. beside": (ShapeError, {"g": draw(B, T, HV, K)}),
     "beta must be": (ShapeError, {"beta": draw(B, T, H)}),
+    "v must be .B, T, heads, channels.": (ShapeError, {"v": draw(B, T, V)}),
     "multiple": (ShapeError, {"v": draw(B, T, 3, V)}),
     "initial_state": (StateMismatchError, {"initial_state": draw(B, HV, V, K)}),
     "batch of 1": (ShapeError, {"cu_seqlens": torch.tensor([0, T])}),
-    "must not be empty": (EmptyInputError, {"q": draw(B, 0, H, K), "cu_seqlens": torch.tensor([0, 0])}),
+    "no axis may be empty": (EmptyInputError, {"q": draw(B, 0, H, K), "cu_seqlens": torch.tensor([0, 0])}),
     "integers": (DTypeError, {"cu_seqlens": torch.tensor([0.0, T])}),
 }
 

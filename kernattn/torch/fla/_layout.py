@@ -14,9 +14,6 @@ from torch.nn.functional import softplus
 from kernattn.attention import GatedState, gated_linear_attention, gated_linear_attention_step
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
 
-HEADS = "g", "beta"
-"""Arrays with a number for each head, (B, T, HV)."""
-
 
 def run(
     q: Tensor,
@@ -60,7 +57,7 @@ def run(
     arrays = {name: x for name, x in given.items() if x is not None}
     _check(arrays, constant, names or {})
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    arrays |= {name: x.to(wide) for name, x in arrays.items() if name not in ("q", "k", "v")}
+    arrays |= {name: x.to(wide) for name, x in arrays.items() if x.dtype != wide and name not in ("q", "k", "v")}
     state = None if initial_state is None else initial_state.mT if state_v_first else initial_state
     sequences = q.shape[0] if cu_seqlens is None else _check_packed(cu_seqlens, q)
     if state is not None:
@@ -120,7 +117,9 @@ def _attend(
         out, (after,) = gated_linear_attention(q, k, v, state=before, segment_ids=ids, **options)
     if grouped[1] > 1:
         out, after = out.flatten(1, 2), after.flatten(1, 2)
-    out = out[:, None] if alone else out.transpose(1, 2)
+    if alone:
+        return out.unsqueeze(1), after
+    out = out.transpose(1, 2)
     return out.flip(1) if reverse else out.contiguous(), after
 
 
@@ -129,7 +128,7 @@ def _heads_first(x: Tensor, of_keys: bool, grouped: tuple[int, int], alone: bool
 
     Of a token that is alone there is no axis T.
     """
-    x = x[:, 0] if alone else x.transpose(1, 2)
+    x = x.squeeze(1) if alone else x.transpose(1, 2)
     if grouped[1] == 1:
         return x
     return x.unsqueeze(2) if of_keys else x.unflatten(1, grouped)
@@ -161,21 +160,22 @@ def _one_by_one(
 
 def _check(arrays: dict[str, Tensor], constant: Tensor | None, names: dict[str, str]) -> None:
     """Raise where an array has not the layout of tokens before heads."""
-    for name, x in arrays.items():
-        axes = 3 if name in HEADS else 4
-        if x.ndim != axes:
-            layout = "(B, T, HV)" if name in HEADS else "(B, T, heads, channels)"
-            raise ShapeError(f"{names.get(name, name)} must be {layout}; got shape {tuple(x.shape)}")
-        if 0 in x.shape:
-            raise EmptyInputError(f"{names.get(name, name)} must not be empty; got shape {tuple(x.shape)}")
-    (b, t, h, d), (*_, heads, e), reads = arrays["q"].shape, arrays["v"].shape, names.get("q", "q")
+    for name in ("q", "v"):
+        if arrays[name].ndim != 4:
+            shape = tuple(arrays[name].shape)
+            raise ShapeError(f"{names.get(name, name)} must be (B, T, heads, channels); got shape {shape}")
+    (b, t, h, d), (*_, heads, e) = arrays["q"].shape, arrays["v"].shape
+    if not b * t * h * d * heads * e:
+        raise EmptyInputError(f"no axis may be empty; got shapes {(b, t, h, d)} and {tuple(arrays['v'].shape)}")
     if heads % h:
-        raise ShapeError(f"heads of v must be a multiple of those of {reads}, {h}; got {heads}")
+        raise ShapeError(f"heads of v must be a multiple of those of {names.get('q', 'q')}, {h}; got {heads}")
+    keys, values, rows, numbers = (b, t, h, d), (b, t, heads, e), (b, t, heads, d), (b, t, heads)
+    wanted = {"q": keys, "k": keys, "v": values, "g": numbers, "beta": numbers}
     for name, x in arrays.items():
-        wanted = b, t, h if name in ("q", "k") else heads, *(() if name in HEADS else (e if name == "v" else d,))
-        if tuple(x.shape) != wanted:
+        if x.shape != wanted.get(name, rows):
             raise ShapeError(
-                f"{names.get(name, name)} must be {wanted} beside {reads} of shape {(b, t, h, d)}; got {tuple(x.shape)}"
+                f"{names.get(name, name)} must be {wanted.get(name, rows)} beside {names.get('q', 'q')} of shape "
+                f"{keys}; got {tuple(x.shape)}"
             )
     if constant is not None and tuple(constant.shape) != (heads,):
         raise ShapeError(f"g_gamma must be {(heads,)}, a number for each head; got shape {tuple(constant.shape)}")
