@@ -280,6 +280,11 @@ def test_rows_that_lie_apart(rule, gate):
         found = pullback((lay(g), None))
         for name in ("q", "k", "v", *(name for name in options if name != "l2_normalise")):
             np.testing.assert_array_equal(getattr(found, name), getattr(slopes, name))
+    same = np.broadcast_to(k[:1, :, :1], k.shape)
+    out, pullback = ka.vjp(ka.gated_linear_attention, q, same, v, **options)
+    wanted, slopes = ka.vjp(ka.gated_linear_attention, q, same.copy(), v, **options)
+    np.testing.assert_array_equal(out[0], wanted[0])
+    np.testing.assert_array_equal(pullback((g, None)).k, slopes((g, None)).k)
 
 
 def test_rows_of_heads_between_tokens_are_not_copied():
