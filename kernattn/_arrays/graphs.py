@@ -60,3 +60,13 @@ def traceable(name: str) -> Callable[[F], F]:
         return getattr(LOADED["torch"].traced, name)(*args, **kwargs)
 
     return traced_as(namesake)
+
+
+def traceable_member(name: str) -> Callable[[F], F]:
+    """Let graphs call the namesake of a member of gated attention."""
+
+    def namesake(*args: Any, **kwargs: Any) -> Any:
+        _load()
+        return LOADED["torch"].traced.member(name, args, kwargs)
+
+    return traced_as(namesake)

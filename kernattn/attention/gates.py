@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kernattn._arrays.graphs import traceable_member
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, check_floating, constant, namespace
 from kernattn._runtime.checks import positive_integer, positive_number, whole_number
 from kernattn.errors import ParameterError, ShapeError
@@ -511,3 +512,7 @@ def _wide(xp: Any, **arrays: Array) -> list[Array]:
     for name, array in arrays.items():
         check_floating(name, array)
     return [xp.astype(array, accumulation_dtype(xp, array), copy=False) for array in arrays.values()]
+
+
+for _name in __all__:
+    traceable_member(_name)(globals()[_name])

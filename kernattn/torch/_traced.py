@@ -146,6 +146,17 @@ def _plain(result: Any) -> Any:
 _by_array_operations = torch._dynamo.nonstrict_trace(_traced_below)
 
 
+def _member_below(name: str, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Return the arguments that a member of gated attention makes of tensors, traced below it."""
+    try:
+        return getattr(attention.gates, name)(*given, **options)
+    except KernattnError as error:
+        raise UnsupportedFakeTensorException(str(error)) from error
+
+
+member = torch._dynamo.nonstrict_trace(_member_below)
+
+
 def _composed(name: str, phi: FeatureMap | None, *given: Any, plan: str = "", **options: Any) -> Any:
     draw: str | None = ""
     numbers: dict[str, Tensor] = {}
