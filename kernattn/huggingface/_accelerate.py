@@ -43,6 +43,9 @@ SWAPS = {
 
 OWN = "_kernattn_own"
 
+UNNAMED = {"self", "query", "key", "value", "hidden_states", "chunk_size"}
+"""Arguments that have other names here, and come without theirs, and one that changes nothing."""
+
 
 class Place(NamedTuple):
     """A name in a module, or in a class of it."""
@@ -79,7 +82,7 @@ class Acceleration:
     replaced : tuple of str
         Functions that kernattn stands for, by module and name.
     left : dict of str to str
-        Functions that were left, with the installed package that the model calls in their place.
+        Functions that were left, and why.
     """
 
     def __init__(self, places: list[Place], left: dict[str, str]) -> None:
@@ -97,7 +100,7 @@ class Acceleration:
         self.undo()
 
     def __repr__(self) -> str:
-        left = "".join(f"; {name} is left to {package}" for name, package in self.left.items())
+        left = "".join(f"; not for {name}: {why}" for name, why in self.left.items())
         return f"<kernattn stands for {', '.join(self.replaced)}{left}>"
 
 
@@ -125,8 +128,8 @@ def accelerate(model: nn.Module) -> Acceleration:
     Raises
     ------
     ParameterError
-        If there is nothing to replace: the model has no such layers, all of them call an installed package, or all its
-        parameters are on other devices.
+        If there is nothing to replace: the model has no such layers, all of them call an installed package or take
+        arguments that kernattn does not know, or all its parameters are on other devices.
     BackendUnavailable
         If Numba is not installed.
 
@@ -158,14 +161,29 @@ def accelerate(model: nn.Module) -> Acceleration:
             f"{name} has no layer that kernattn could run: no gated delta rule, Kimi Delta Attention, Mamba-2, "
             "lightning attention or short convolution as transformers 5 writes them"
         )
-    left = {at: package for at in found if (package := SWAPS[at.name].package) and find_spec(package) is not None}
+    left = {at: why for at in found if (why := _reason(at)) is not None}
     places = [at for at in found if at not in left]
     if not places:
-        raise ParameterError(f"{name} runs the installed {', '.join(sorted(set(left.values())))}, which is left alone")
+        raise ParameterError(f"{name} is left alone: {'; '.join(sorted(set(left.values())))}")
     for at in places:
         if not hasattr(own := at.get(), OWN):
             at.set(_standing_for(own, SWAPS[at.name].ours))
-    return Acceleration(places, {str(at): package for at, package in left.items()})
+    return Acceleration(places, {str(at): why for at, why in left.items()})
+
+
+def _reason(at: Place) -> str | None:
+    """Return why a function is left alone; None where it is not."""
+    ours, package = SWAPS[at.name]
+    if package is not None and find_spec(package) is not None:
+        return f"the model runs the installed {package}"
+    unknown = _names(at.get()) - _names(ours) - UNNAMED
+    return f"it takes {', '.join(sorted(unknown))}, which kernattn does not know" if unknown else None
+
+
+def _names(function: Callable[..., Any]) -> set[str]:
+    """Return the names of the arguments of a function."""
+    parameters = inspect.signature(function).parameters.values()
+    return {each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD}
 
 
 def _modules(model: nn.Module) -> list[str]:
@@ -176,8 +194,7 @@ def _modules(model: nn.Module) -> list[str]:
 
 def _standing_for(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
     """Return what calls `ours` where it can, with the arguments that it names, and else the model's own function."""
-    parameters = inspect.signature(ours).parameters
-    named = {name for name, each in parameters.items() if each.kind is not inspect.Parameter.VAR_KEYWORD}
+    named = _names(ours)
 
     @wraps(own)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -17,6 +17,7 @@ def forward(
     position_embeddings: Any = None,
     attention_mask: Tensor | None = None,
     past_key_values: Any = None,
+    cache: Any = None,
     cu_seq_lens_q: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
@@ -27,11 +28,12 @@ def forward(
     heads = mixed.unflatten(-1, (layer.num_attention_heads, -1)).transpose(1, 2)
     q, k, v = heads.split(layer.head_dim, dim=-1)
     wide = torch.float64 if v.dtype == torch.float64 else torch.float32
-    before = None if past_key_values is None else past_key_values.get_linear_cache(layer.layer_idx)
+    cache = past_key_values if cache is None else cache  # its name until transformers 5.24
+    before = None if cache is None else cache.get_linear_cache(layer.layer_idx)
     state = None if before is None else GatedState(before.to(wide))
     g, ids = -layer.slope_rate[..., 0].to(wide), segments(cu_seq_lens_q)
     out, (after,) = gated_linear_attention(q, k, v, g=g, scale=1.0, state=state, segment_ids=ids)
-    if past_key_values is not None:
-        past_key_values.set_linear_cache(layer.layer_idx, after)
+    if cache is not None:
+        cache.set_linear_cache(layer.layer_idx, after)
     read = layer.norm(out.transpose(1, 2).flatten(2))
     return layer.out_proj(torch.sigmoid(layer.output_gate(hidden_states)) * read), after

@@ -1,6 +1,7 @@
 """Small models with gated layers, random weights, and the recurrences of their layers token by token in float64."""
 
 from contextlib import ExitStack, contextmanager
+from inspect import signature
 from unittest import mock
 
 import torch
@@ -41,6 +42,11 @@ def make(family, seed=1, **changes):
     model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
     model.set_experts_implementation("eager")  # the others know no float64
     return model
+
+
+def cache_name(forward):
+    """The name under which a method takes a cache: `cache` from transformers 5.24 on."""
+    return next(name for name in ("cache", "cache_params", "past_key_values") if name in signature(forward).parameters)
 
 
 def module_of(model):
@@ -115,9 +121,9 @@ def token_by_token(model):
 
 def _alone(forward):
     def alone(self, **given):
-        return forward(self, **given | {"past_key_values": Empty(self)})
+        return forward(self, **given | {cache_name(forward): Empty(self)})
 
     return alone
 
 
-__all__ = ["SIZES", "WORDS", "delta", "make", "mamba2", "module_of", "padded", "token_by_token", "tokens"]
+__all__ = ["SIZES", "WORDS", "cache_name", "delta", "make", "mamba2", "module_of", "padded", "token_by_token", "tokens"]

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 pytest.importorskip("numba")
 
-from huggingface.gated_models import SIZES, make, module_of, padded, token_by_token, tokens
+from huggingface.gated_models import SIZES, cache_name, make, module_of, padded, token_by_token, tokens
 from huggingface.models import gpt2
 from kernattn.errors import BackendUnavailable, DTypeError, ParameterError
 from kernattn.huggingface import accelerate
@@ -71,7 +71,7 @@ def test_parts_of_a_text_give_what_the_whole_gives(family):
     model = make(family)
     with accelerate(model), torch.no_grad():
         whole = model(TOKENS).logits
-        name = "cache_params" if family == "Mamba2" else "past_key_values"
+        name = cache_name(model.forward)
         cache, parts = model(TOKENS[:, :9], use_cache=True)[name], []
         for start, end in ((9, 10), (10, 11), (11, 16), (16, 17), (17, 23)):
             places = {} if family == "Mamba2" else {"position_ids": torch.arange(start, end)[None]}
@@ -130,14 +130,28 @@ def test_installed_packages_are_left_alone(monkeypatch):
     own = module.torch_chunk_gated_delta_rule
     with accelerate(model) as handle:
         assert module.torch_chunk_gated_delta_rule is own
-        assert {name.split(".")[-1]: package for name, package in handle.left.items()} == {
-            "torch_chunk_gated_delta_rule": "fla", "torch_recurrent_gated_delta_rule": "fla",
-        }  # fmt: skip
-        assert "torch_chunk_gated_delta_rule is left to fla" in repr(handle)
+        assert {name.split(".")[-1]: why for name, why in handle.left.items()} == dict.fromkeys(
+            ["torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule"], "the model runs the installed fla"
+        )
+        assert "torch_chunk_gated_delta_rule: the model runs the installed fla" in repr(handle)
         assert [name.split(".")[-1] for name in handle.replaced] == ["causal_conv1d_fn", "causal_conv1d_update"]
     install(monkeypatch, "causal_conv1d")
-    with pytest.raises(ParameterError, match="Mamba2ForCausalLM runs the installed causal_conv1d, mamba_ssm"):
+    with pytest.raises(
+        ParameterError, match=r"Mamba2ForCausalLM is left alone: .*the installed causal_conv1d; .* mamba_ssm"
+    ):
         accelerate(make("Mamba2"))
+
+
+def test_functions_with_arguments_that_nobody_here_knows_are_left_alone(monkeypatch):
+    model = make("MiniMax")
+    layer = module_of(model).MiniMaxLightningAttention
+
+    def forward(self, hidden_states, store=None, **kwargs):
+        raise NotImplementedError
+
+    monkeypatch.setattr(layer, "forward", forward)
+    with pytest.raises(ParameterError, match="it takes store, which kernattn does not know"):
+        accelerate(model)
 
 
 def test_what_cannot_be_helped_is_refused(monkeypatch):

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from copy import deepcopy
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from typing import Any
 from unittest import mock
 
@@ -63,7 +64,9 @@ class _Layer:
             self.torch.nn.init.normal_(p, std=0.1 if p.ndim == 1 else p[0].numel() ** -0.5)
         lightning = family == "MiniMax"
         self.cached = {"position_embeddings": None, "attention_mask": None} if lightning else {}
-        self.cache_name = "past_key_values" if lightning else "cache_params"
+        names = "cache", "cache_params", "past_key_values"  # the first from transformers 5.24 on
+        taken = signature(self.layer.forward).parameters
+        self.cache_name = next(each for each in names if each in taken)
         self.make_cache = self.module.MiniMaxCache if lightning else partial(transformers.DynamicCache, config=config)
         self.steps, self.tokens = steps, self.torch.randn(1, o.n if steps == 1 else STEPS, config.hidden_size)
         self.filled = self.make_cache()
