@@ -66,14 +66,15 @@ class FeatureClassifier(Classifier, LeastSquares):
 
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, *, classes: Any = None, **options: Any) -> None:
         x, y, weights = check_labels(self, x, y, sample_weight, reset=first, **options)
-        known = self.classes_ if not first else np.unique(y if classes is None else classes)
+        there = y if weights is None else y[weights > 0]
+        known = self.classes_ if not first else np.unique(there if classes is None else classes)
         if len(known) < 2:
             raise ParameterError(f"y must hold two classes or more; got one class, {shown(known.tolist()[0])}")
         if classes is not None and not np.array_equal(np.unique(classes), known):
             raise ParameterError(
                 f"classes must be those of the first call, {shown(known.tolist())}; got {shown(classes)}"
             )
-        if len(strangers := np.setdiff1d(y, known)):
+        if len(strangers := np.setdiff1d(there, known)):
             raise ParameterError(
                 f"y must hold the classes {shown(known.tolist())}; got {shown(strangers.tolist())} too"
             )

@@ -26,7 +26,7 @@ def check_targets(
 ) -> tuple[Array, Float64, Float64 | None]:
     """Return rows, and their targets and weights on the host."""
     x, y = check_rows(estimator, x, y, multi_output=True, y_numeric=True, **options)
-    return x, to_numpy64(y), check_weights(sample_weight, x)
+    return x, to_numpy64(y), check_weights(sample_weight, x, **options)
 
 
 def check_labels(
@@ -34,20 +34,20 @@ def check_labels(
 ) -> tuple[Array, Any, Float64 | None]:
     """Return rows, and their labels and weights on the host."""
     x, y = check_rows(estimator, x, y, **options)
-    labels, weights = _on_host(y), check_weights(sample_weight, x)
+    labels, weights = _on_host(y), check_weights(sample_weight, x, **options)
     check_classification_targets(labels)
     return x, labels, weights
 
 
-def check_weights(sample_weight: Any, x: Array) -> Float64 | None:
-    """Return weights on the host, which must be 0 or more and not all 0."""
+def check_weights(sample_weight: Any, x: Array, reset: bool = True, **_: Any) -> Float64 | None:
+    """Return weights on the host, which must be 0 or more, and of the first rows not all 0."""
     if sample_weight is None:
         return None
     checked = check_array(sample_weight, ensure_2d=False, dtype=_floats(sample_weight), input_name="sample_weight")
     values = to_numpy64(checked)
     if values.shape != (x.shape[0],):
         raise ShapeError(f"sample_weight must be ({x.shape[0]},), a weight for each row; got shape {values.shape}")
-    if np.min(values) < 0 or not np.any(values):
+    if np.min(values) < 0 or (reset and not np.any(values)):
         raise ParameterError(
             f"sample_weight must be zero or more, and not zero in all rows; the least is {np.min(values):g}, "
             f"the largest {np.max(values):g}"

@@ -76,7 +76,12 @@ class OnMoments(RandomMapEstimator, ABC):
         return None
 
     def _add(self, x: Array, y: Float64 | None, weights: Float64 | None, first: bool) -> None:
-        """Add rows to the moments, each fold to its own; the first ones draw the map."""
+        """Add rows to the moments, each fold to its own; the first ones draw the map. Weights of 0 leave rows out."""
+        if weights is not None and not weights.all():
+            there = np.flatnonzero(weights)
+            if not len(there):
+                return
+            x, y, weights = take_rows(x, there), None if y is None else y[there], weights[there]
         phi = draw_map(self, x, array_beside(x, weights)) if first else self.feature_map_
         sums: dict[int, Moments] = {} if first else dict(self._sums)
         folds = self._split(x, y)

@@ -53,7 +53,7 @@ class FeaturePCA(MapTransformer, OnMoments):
 
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
         x = check_rows(self, x, reset=first, **options)
-        self._add(x, None, check_weights(sample_weight, x), first)
+        self._add(x, None, check_weights(sample_weight, x, first), first)
 
     def _coordinates(self, x: Array) -> Array:
         return self.solution_.transform(x)

@@ -28,6 +28,7 @@ from kernattn.solvers._spectrum import (
 )
 
 GRID = 100  # penalties that are tried on folds
+TINY = 1e-6  # of the largest eigenvalue: a best penalty of less says that targets have no noise
 
 
 class RidgePath(NamedTuple):
@@ -223,6 +224,9 @@ def ridge(
     least = _range(fit._spectrum, low)[0]
     if np.any((fit.penalty <= least * (1 + 1e-9)) & (fit._spectrum.energy > 0)):
         why = "the targets seem to have no noise, or fewer rows than features fit them exactly"
+        free = choose(moments, objective, intercept, 0.0).penalty if low > fit._spectrum.lowest else fit.penalty
+        if np.any(free > TINY * fit._spectrum.values[0]):
+            why = f"no less is allowed, and the best is {', '.join(f'{each:.3g}' for each in np.ravel(free)[:3])}"
         warn_user(f"the penalty that {objective} prefers is the least of its range, {least:.3g}: {why}", UserWarning)
     return fit
 

@@ -113,6 +113,9 @@ def decompose(m: Moments, centred: bool, varies: bool = True) -> Spectrum:
     if centred and varies:
         check_varies("features", float(values[0]), squares, m.products)
     cross = targets.cross - np.outer(mean, targets.total)
+    some = np.any(targets.cross != 0, axis=0) | (targets.total != 0)
+    if np.any(some & (np.diagonal(targets.gram) < LEAST / np.finfo(float).eps)):
+        raise ParameterError("targets must be 0, or larger: sums of their squares are below float64; scale them")
     energy = np.maximum(np.diagonal(targets.gram) - beyond * targets.total, 0.0)
     y_mean = beyond + targets.shift
     taken_off = float(np.max(squares)) if centred else 0.0  # and has rounded, too

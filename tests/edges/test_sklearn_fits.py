@@ -249,3 +249,27 @@ def test_refused_rows():
     with pytest.raises(ValueError, match="2 rows at least; got 1"):
         one.predict(X)
     assert one.partial_fit(X[1:], Y[1:]).predict(X).shape == Y.shape
+
+
+@pytest.mark.parametrize("kind", [FeatureRidge, FeatureClassifier, FeatureGP, FeaturePCA])
+def test_rows_of_weight_0_are_not_there(kind):
+    """A batch of them changes nothing, a class of them is none, and fits are those of the other rows."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((120, 3))
+    y = (x[:, 0] > 0).astype(int) + (x[:, 1] > 1) if kind is FeatureClassifier else np.sin(x[:, 0]) + 0.1 * x[:, 1]
+    weights = np.where(y == 2, 0.0, 1.0) if kind is FeatureClassifier else np.where(x[:, 2] > 0.5, 0.0, 1.0)
+    kept = weights > 0
+
+    def made():
+        return kind(num_features=16, lengthscale=1.0, random_state=0)
+
+    def answers(fitted):
+        return fitted.transform(x) if kind is FeaturePCA else fitted.predict(x)
+
+    whole, alone = made().fit(x, y, sample_weight=weights), made().fit(x[kept], y[kept])
+    np.testing.assert_allclose(np.abs(answers(whole)), np.abs(answers(alone)), rtol=1e-6, atol=1e-9)
+    before = answers(whole)
+    whole.partial_fit(x, y, sample_weight=np.zeros(120))
+    np.testing.assert_array_equal(answers(whole), before)
+    with pytest.raises(ParameterError, match="not zero in all rows"):
+        made().partial_fit(x, y, sample_weight=np.zeros(120))

@@ -118,8 +118,10 @@ def test_the_least_ridge_that_is_chosen():
     for given, name in ((m, "evidence"), (folds, "folds")):
         with pytest.warns(UserWarning, match=rf"{name} prefers is the least of its range, 0\.001: .* no noise"):
             assert ka.solvers.ridge(given, lowest=1e-3).penalty[0] == 1e-3
-    with pytest.warns(UserWarning, match="least of its range"):
-        assert ka.solvers.ridge(m, lowest=1e9).penalty[0] == 1e9
+    noisy = ka.solvers.moments(x, PHI_1, y=np.sin(x[:, 0]) + 0.1 * np.random.default_rng(5).standard_normal(60))
+    best = float(ka.solvers.ridge(noisy).penalty[0])
+    with pytest.warns(UserWarning, match=f"least of its range, 1e.09: no less is allowed, and the best is {best:.3g}$"):
+        assert ka.solvers.ridge(noisy, lowest=1e9).penalty[0] == 1e9
     assert ka.solvers.ridge(m, 1e-4, lowest=1e-3).penalty[0] == 1e-4
     process = ka.solvers.gp(m, lowest=1e-3)
     assert (process.noise / process.amplitude)[0] ** 2 == pytest.approx(1e-3)
@@ -354,3 +356,24 @@ def test_features_whose_squares_vanish_are_refused(below, intercept):
     m = ka.solvers.moments(x, ka.features.elu1(), y=x[:, 0])  # exp(x)
     with pytest.raises(ParameterError, match="features must not be"):
         ka.solvers.ridge(m, intercept=intercept)
+
+
+@pytest.mark.parametrize("objective", ["evidence", "gcv", "folds"])
+def test_targets_are_fitted_at_any_scale_or_refused(objective):
+    """Squares of targets of 1e-148 were lost: the fit was their mean, of every objective, without a word."""
+    rng = np.random.default_rng(6)
+    x = rng.uniform(-2, 2, (60, 1))
+    y = np.sin(x[:, 0]) + 0.1 * rng.standard_normal(60)
+
+    def fitted(scale):
+        folds = [ka.solvers.moments(x[i::3], PHI_1, y=scale * y[i::3]) for i in range(3)]
+        fit = ka.solvers.ridge(folds if objective == "folds" else sum(folds[1:], folds[0]), objective=objective)
+        return fit.predict(x) / scale
+
+    wanted = fitted(1.0)
+    assert np.mean((wanted - y) ** 2) < 0.05
+    for scale in (1e-120, 1e-135, 1e140):
+        np.testing.assert_allclose(fitted(scale), wanted, rtol=1e-6)
+    for scale in (1e-140, 1e-148, 1e-165, 1e-290):
+        with pytest.raises(ParameterError, match="targets must be 0, or larger"):
+            fitted(scale)
