@@ -15,8 +15,9 @@ from pathlib import Path
 
 INCLUDE = Path(__file__).parent / "include"
 HEADER = "cuda_on_cpu.h"
+RUNTIME = Path(__file__).parent / "runtime.cc"
 KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(')
-FLAGS = ("-std=c++20", "-O1", "-shared", "-fPIC", "-fopenmp", "-U_FORTIFY_SOURCE", "-ffp-contract=fast")
+FLAGS = ("-std=c++20", "-O1", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-ffp-contract=fast")
 WARNINGS = (
     "-Wall",
     "-Wno-unknown-pragmas",
@@ -57,18 +58,20 @@ def kernel_names(source: str) -> list[str]:
 
 @functools.cache
 def _headers() -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(INCLUDE.iterdir()))
+    return b"".join(path.read_bytes() for path in (*sorted(INCLUDE.iterdir()), RUNTIME))
 
 
 @functools.cache
-def _precompiled(compiler: str, flags: tuple[str, ...]) -> Path:
-    """A folder with the header as g++ keeps it once parsed: a fifth of what a build would take."""
+def _shared(compiler: str, flags: tuple[str, ...]) -> Path:
+    """A folder with what all builds share: the header as g++ keeps it once parsed, and what runs kernels."""
     key = hashlib.sha256(_headers() + repr([compiler, flags]).encode()).hexdigest()[:24]
-    folder = cache_folder() / f"{key}.include"
+    folder = cache_folder() / f"{key}.shared"
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=cache_folder()) as made:
-            header = [str(INCLUDE / HEADER), "-o", str(Path(made) / f"{HEADER}.gch")]
-            subprocess.run([compiler, *flags, "-w", "-x", "c++-header", *header], check=True)
+            header = ["-x", "c++-header", str(INCLUDE / HEADER), "-o", str(Path(made) / f"{HEADER}.gch")]
+            runtime = ["-O2", "-fopenmp", f"-I{INCLUDE}", str(RUNTIME), "-o", str(Path(made) / "runtime.so")]
+            for more in (header, runtime):
+                subprocess.run([compiler, *flags, "-w", *more], check=True)
             with contextlib.suppress(OSError):  # another process was first
                 Path(made).replace(folder)
                 Path(made).mkdir()
@@ -87,13 +90,21 @@ def build(source: str, defines: Sequence[str] = (), sanitize: bool = False) -> P
     if library.exists():
         return library
     launchers = "\n".join(f"CUDA_ON_CPU_KERNEL({name})" for name in kernel_names(source))
-    storage = "thread_local unsigned char shared_bytes[cuda_on_cpu::max_shared_bytes] __attribute__((aligned(128)));\n"
     with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
         text = Path(folder) / "kernels.cc"
-        text.write_text(f'#include "{HEADER}"\n{storage}#line 1 "kernels.cu"\n{source}\n{launchers}\n')
+        text.write_text(f'#include "{HEADER}"\n#line 1 "kernels.cu"\n{source}\n{launchers}\n')
         made = Path(folder) / "kernels.so"
-        folders = [f"-I{_precompiled(compiler, common)}", f"-I{INCLUDE}"]
-        command = [compiler, *flags, *folders, str(text), "-o", str(made)]
+        shared = _shared(compiler, common)
+        command = [
+            compiler,
+            *flags,
+            f"-I{shared}",
+            f"-I{INCLUDE}",
+            str(text),
+            str(shared / "runtime.so"),
+            "-o",
+            str(made),
+        ]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise BuildError(result.stderr[:8000])

@@ -91,7 +91,7 @@ struct MatrixLane { const unsigned short* row; unsigned* out; };
 
 template <bool transposed>
 inline void load_matrices(unsigned (&out)[4], const void* row, cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
-    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) cuda_on_cpu::runner.fail("ldmatrix from an address that is not a multiple of 16");
+    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) cuda_on_cpu::fail("ldmatrix from an address that is not a multiple of 16");
     MatrixLane mine{static_cast<const unsigned short*>(row), out};
     cuda_on_cpu::together(all_lanes, mine, [](void* const* slots) {
         for (int j = 0; j < 4; ++j)
@@ -109,10 +109,10 @@ inline void load_matrices(unsigned (&out)[4], const void* row, cuda_on_cpu::Site
 // cp.async: 16 bytes to shared memory, zeros where they are not there; they may arrive at once, and have when the thread has waited.
 inline void copy_async(void* to, const void* from, bool there) {
     if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 16 != 0 && there)
-        cuda_on_cpu::runner.fail("cp.async from or to an address that is not a multiple of 16");
-    cuda_on_cpu::runner.copy({to, there ? from : nullptr});
+        cuda_on_cpu::fail("cp.async from or to an address that is not a multiple of 16");
+    cuda_on_cpu::copy(to, there ? from : nullptr);
 }
-inline void wait_for_copies() { cuda_on_cpu::runner.wait_for_copies(); }
+inline void wait_for_copies() { cuda_on_cpu::wait_for_copies(); }
 
 #else
 

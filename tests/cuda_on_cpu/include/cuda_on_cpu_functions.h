@@ -13,12 +13,12 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
-inline void __syncthreads(cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) { cuda_on_cpu::runner.sync_block(0, site); }
+inline void __syncthreads(cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) { cuda_on_cpu::sync_block(0, site.line()); }
 inline int __syncthreads_count(int yes, cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
-    return cuda_on_cpu::runner.sync_block(yes != 0, site);
+    return cuda_on_cpu::sync_block(yes != 0, site.line());
 }
 inline int __syncthreads_or(int yes, cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
-    return cuda_on_cpu::runner.sync_block(yes != 0, site) != 0;
+    return cuda_on_cpu::sync_block(yes != 0, site.line()) != 0;
 }
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __syncwarp(unsigned mask = 0xffffffffu, cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
@@ -33,7 +33,7 @@ template <class T> struct Exchange { T value, result; int source; };
 template <class T> T exchange(unsigned mask, T value, int source, Site site) {
     Exchange<T> mine{value, value, source};
     together(mask, mine, [](void* const* slots) {
-        const unsigned all = runner.warps[runner.current->warp].mask[runner.current->lane];
+        const unsigned all = lanes_of_collective();
         for (int i = 0; i < warp_size; ++i)
             if (all >> i & 1u) {
                 auto* lane = static_cast<Exchange<T>*>(slots[i]);
@@ -43,7 +43,7 @@ template <class T> T exchange(unsigned mask, T value, int source, Site site) {
     return mine.result;
 }
 
-inline int lane_id() { return runner.current->lane; }
+inline int lane_id() { return now.lane; }
 
 }  // namespace cuda_on_cpu
 
@@ -106,5 +106,5 @@ inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(unsigned(x)); }
-using std::max;
-using std::min;
+template <class T> T max(T a, T b) { return a < b ? b : a; }
+template <class T> T min(T a, T b) { return b < a ? b : a; }
