@@ -334,6 +334,25 @@ def _opened(tiles, at, room):
 
 
 @inner
+def _walk(given, own, begins, first, count, to_end, sizes, states, stride, tiles, shared):
+    """Open chunks one after the other, in rooms of their own where there are tiles for them, and carry the state.
+
+    That of chunk i is read at states[i stride], and that after it written one stride on; after the last, `to_end` asks.
+    """
+    _, d, e, channels, _ = sizes
+    area, opened = shared.row_d * shared.row_e, _size_of_opened(shared)
+    for i in range(count):
+        start, rows = begins[first + i], begins[first + i + 1] - begins[first + i]
+        state = window(states, i * stride, area)
+        room = shared
+        if tiles.size > 0:
+            room = _opened(tiles, i * opened, shared)
+        open_chunk(given, own, start, rows, sizes, state, room)
+        if to_end or i + 1 < count:
+            carry(rows, d, e, channels, state, window(states, (i + 1) * stride, area), room)
+
+
+@inner
 def _cut(given, own, sizes, begins):
     """Write where chunks begin, and n; return how many there are."""
     n, _, _, _, chunk = sizes
@@ -365,34 +384,29 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
         groups = (chunks + together - 1) // together
         kept, starts = aligned(groups * area, q), aligned(together * area, q)
         again = channels > 1  # chunks are opened again: keys that fade from token to token are too many to keep
-        tiles = aligned(0 if again else (together - 1) * opened, q)
+        tiles = aligned(0 if again else together * opened, q)
+        none = window(tiles, 0, 0)
         load_state(before, own[STATE], d, e, row_e, window(kept, 0, area))
         for group in range(groups - 1):
-            state = window(kept, (group + 1) * area, area)
             copy(kept, group * area, area, kept, (group + 1) * area)
-            for c in range(group * together, (group + 1) * together):
-                open_chunk(given, own, begins[c], begins[c + 1] - begins[c], sizes, state, shared)
-                carry(begins[c + 1] - begins[c], d, e, channels, state, state, shared)
+            state, first = window(kept, (group + 1) * area, area), group * together
+            _walk(given, own, begins, first, together, True, sizes, state, 0, none, shared)
         load_state(g_after, head if g_after.size > 0 else -1, d, e, row_e, back.state)
         for back_group in range(groups):
             group = groups - 1 - back_group
             first = group * together
             count = min(together, chunks - first)
             copy(kept, group * area, area, starts, 0)
-            for c in range(count - 1):
-                state, then = window(starts, c * area, area), window(starts, (c + 1) * area, area)
-                start, rows = begins[first + c], begins[first + c + 1] - begins[first + c]
-                room = shared if again else _opened(tiles, c * opened, shared)
-                open_chunk(given, own, start, rows, sizes, state, room)
-                carry(rows, d, e, channels, state, then, room)
+            _walk(given, own, begins, first, count, False, sizes, whole(starts), area, whole(tiles), shared)
             for back_chunk in range(count):
                 c = count - 1 - back_chunk
                 start, state = begins[first + c], window(starts, c * area, area)
                 rows = begins[first + c + 1] - start
-                last = c == count - 1
-                room = shared if again or last else _opened(tiles, c * opened, shared)
-                if again or last:
-                    open_chunk(given, own, start, rows, sizes, state, room)
+                room = shared
+                if not again:
+                    room = _opened(tiles, c * opened, shared)
+                elif back_chunk > 0:  # of the last one the tiles are as they were left
+                    _walk(given, own, begins, first + c, 1, False, sizes, state, 0, none, shared)
                 _pull_end(rows, d, e, channels, room, back)
                 _pull_state(rows, d, e, channels, state, room, back)
                 for reader in range(reads.shape[1]):
