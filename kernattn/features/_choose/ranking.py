@@ -15,9 +15,18 @@ from kernattn.features._exponential.asymmetric import AsymmetricExponential
 from kernattn.features._moments.pairs import beyond
 from kernattn.projections import Iid
 
-STUDENT = {8: 2.365, 16: 2.131, 32: 2.040}  # 97.5 % quantile of Student's t by the number of redraws
+STUDENT = {
+    8: 2.365,
+    16: 2.131,
+    32: 2.040,
+    64: 1.998,
+    128: 1.979,
+    256: 1.969,
+    512: 1.965,
+}  # 97.5 % quantile of Student's t by the number of redraws
 MOST = 1e300  # stands for a squared error that is not finite
 LOSS = 1.05  # of the squared error that a choice may cost: no more redraws where no rival can win as much
+SURE = 3.0  # standard errors by which a map is worse that is not redrawn any more
 
 
 class Prediction(NamedTuple):
@@ -74,26 +83,37 @@ def contest(
     r"""Return the typical relative error of each map's draws, :math:`\exp(\frac12 E \log e^2)`.
 
     It is the geometric mean: where signed features let a normaliser vanish, squared errors have no expectation, and
-    where features are exponential a few redraws do not show it. Every map is redrawn by the same seeds, and as often;
-    where this `decides`, until two standard errors of each difference from the least say that none is less
-    by more than `LOSS`.
+    where features are exponential a few redraws do not show it. Maps are redrawn by the same seeds; where this
+    `decides`, until two standard errors of each difference from the least say that none is less by more than `LOSS`,
+    and a map as long as three of them do not say that it is worse: it keeps its distance from the map that was least on
+    the draws that they share. Draws of one map can differ tenfold, and maps whose errors differ by a half take hundreds
+    to tell apart.
     """
     draws: dict[str, list[Measured]] = {name: [] for name in maps}
+    alive, beaten = list(maps), dict[str, tuple[str, float]]()
     for number in REDRAWS:
-        for name, phi in maps.items():
+        for name in alive:
             more = seeds[len(draws[name]) : number]
-            draws[name] += [target.measured(phi.redraw(np.random.default_rng(seed))) for seed in more]
-        if not decides or _decided([_logs([each.error for each in found]) for found in draws.values()]):
+            draws[name] += [target.measured(maps[name].redraw(np.random.default_rng(seed))) for seed in more]
+        if not decides:
             break
-    return {name: _measurement(found, target) for name, found in draws.items()}
+        mean, spread = _behind([_logs([each.error for each in draws[name]]) for name in alive])
+        if (2 * spread - mean <= np.log(LOSS)).all():
+            break
+        least = alive[int(np.argmin(mean))]
+        beaten |= {n: (least, float(by)) for n, by, e in zip(alive, mean, spread, strict=True) if by > SURE * e}
+        alive = [name for name in alive if name not in beaten]
+    found = {name: _measurement(each, target) for name, each in draws.items()}
+    for name, (by, distance) in reversed(beaten.items()):
+        factor = found[by].error * float(np.exp(distance / 2)) / found[name].error
+        found[name] = Measurement(*(None if each is None else factor * each for each in found[name]))  # type: ignore[arg-type]
+    return found
 
 
-def _decided(logs: Sequence[Float64]) -> bool:
-    """Are the logarithms whose mean is least, (R,) each, less than all others, or about as small as they can be?"""
-    least = min(logs, key=lambda each: float(np.mean(each)))
-    differences = np.stack(logs) - least
-    spread = np.std(differences, axis=-1, ddof=1) / np.sqrt(len(least))
-    return bool((2 * spread - np.mean(differences, axis=-1) <= np.log(LOSS)).all())
+def _behind(logs: Sequence[Float64]) -> tuple[Float64, Float64]:
+    """Return how far logarithms (R,) are above those whose mean is least, in the mean, and its standard errors."""
+    differences = np.stack(logs) - min(logs, key=lambda each: float(np.mean(each)))
+    return np.mean(differences, axis=-1), np.std(differences, axis=-1, ddof=1) / np.sqrt(differences.shape[-1])
 
 
 def _measurement(draws: Sequence[Measured], target: Target) -> Measurement:

@@ -163,8 +163,9 @@ def recommend(
     :math:`Z_i = \sum_j k(q_i, k_j)`. Without values the error is the geometric mean of two: that of independent
     standard normal values, in expectation :math:`\sum_{ij} (\hat A_{ij} - A_{ij})^2 / \sum_{ij} A_{ij}^2`, and that of
     the keys as values, for values are functions of tokens, and then errors of neighbours cancel. Redraws of each map
-    are measured, on the same draws, 8 of them, and 16 or 32 where the least error could be another map's by 5 % of its
-    square; the one whose geometric mean is least comes first. Beside it stands a
+    are measured, on the same draws, 8 of them, and up to 512 while the least error could be another map's by 5 % of its
+    square; the one whose geometric mean is least comes first. A map that is surely worse, by three standard errors,
+    is redrawn no more: its error is that of the best one, by their ratio on common draws. Beside it stands a
     prediction to first order, :math:`\sum_{ij} E\,\delta_{ij}^2 |v_j - o_i|^2 / Z_i^2` over the same sum, with
     :math:`\delta = \phi(q)^T \phi(k) - k(q, k)`: it leaves out what the errors of
     a row have in common, and that a normaliser can vanish.

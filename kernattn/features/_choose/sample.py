@@ -11,7 +11,7 @@ from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._data import Data, checked_data
 
 QUERIES, KEYS = 64, 512  # rows at most
-REDRAWS = (8, 16, 32)  # of every map: more where fewer do not decide
+REDRAWS = (8, 16, 32, 64, 128, 256, 512)  # of maps: more where fewer do not decide
 BLOCK = 2**20  # numbers that the pairs of a block of rows take
 
 
