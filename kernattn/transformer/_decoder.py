@@ -17,6 +17,7 @@ from kernattn.transformer._attention import Exact, Kind, Linear, resolve_attenti
 from kernattn.transformer._checks import check_indices, check_remembered, check_steps
 from kernattn.transformer._config import Config
 from kernattn.transformer._ends import embed
+from kernattn.transformer._experts import Experts
 from kernattn.transformer._gated import GatedLayer
 from kernattn.transformer._members import Gated
 from kernattn.transformer._model import State, prefill
@@ -36,8 +37,6 @@ def unfit(params: Params, config: Config, attention: Kind | Sequence[Kind]) -> s
         return "its parameters are not float32 arrays of NumPy"
     if config.cross:
         return "it has cross attention"
-    if config.experts is not None:
-        return "it has experts"
     for layer, how in enumerate(resolve_attention(attention, config.layers)):
         if config.mixer(layer) is not None:
             continue
@@ -108,7 +107,8 @@ class Decoder:
             for how, m in zip(self._how, gated, strict=True)
         ]
         mixers = [None if m is None else _mixer_of(m) for m in gated]
-        self._stack = Stack(_sizes(config), config.eps, weights_in_order(params, config), specs, mixers)
+        experts = [None if each is None else _experts_of(each) for each in map(config.consulted, range(config.layers))]
+        self._stack = Stack(_sizes(config), config.eps, weights_in_order(params, config), specs, mixers, experts)
         self._lead: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
@@ -266,3 +266,10 @@ def _mixer_of(m: Gated) -> Any:
         m.channels + (m.heads if kind.erases else 0) + (m.decay_rank or m.decays),
         0 if kind.gate is None else m.gate_rank or m.values,
     )  # fmt: skip
+
+
+def _experts_of(each: Experts) -> Any:
+    """Return the sizes and choices of experts as the loop takes them."""
+    from kernattn.ops._decode.loops import Experts as Row
+
+    return Row(each.num_experts, each.num_chosen, each.hidden, each.shared, each.normalise)

@@ -8,10 +8,13 @@ from numpy.typing import NDArray
 
 from kernattn.attention import gates
 from kernattn.transformer._config import Config
+from kernattn.transformer._experts import Experts
 from kernattn.transformer._members import Gated
 from kernattn.transformer._parts import Params
 
 Pair = tuple[NDArray[Any], NDArray[Any] | None]
+
+SWIGLU = "gate", "up", "down"
 
 
 def weights_in_order(params: Params, config: Config) -> Iterator[Pair]:
@@ -36,15 +39,16 @@ def weights_in_order(params: Params, config: Config) -> Iterator[Pair]:
             yield from _gated(params, mixer, name)
         if not config.norm_first:
             yield first
-        if not config.hidden_width:
+        experts = config.consulted(i)
+        if experts is None and not config.hidden_width:
             continue
         second = _norm(params, f"{feed}.norm")
         if config.norm_first:
             yield second
-        if config.activation == "swiglu":
-            yield _linear(params, f"{feed}.gate")
-        yield _linear(params, f"{feed}.up")
-        yield _linear(params, f"{feed}.down")
+        if experts is not None:
+            yield from _experts(params, experts, feed)
+        else:
+            yield from _feed_forward(params, feed, SWIGLU if config.activation == "swiglu" else SWIGLU[1:])
         if not config.norm_first:
             yield second
     if config.norm_first:
@@ -57,6 +61,22 @@ def weights_in_order(params: Params, config: Config) -> Iterator[Pair]:
 
 def _norm(params: Params, name: str) -> Pair:
     return params[f"{name}.scale"], params.get(f"{name}.bias")
+
+
+def _feed_forward(params: Params, name: str, parts: Sequence[str] = SWIGLU) -> Iterator[Pair]:
+    for part in parts:
+        yield _linear(params, f"{name}.{part}")
+
+
+def _experts(params: Params, experts: Experts, name: str) -> Iterator[Pair]:
+    """Yield what chooses, each expert, and the shared one."""
+    yield _linear(params, f"{name}.router")
+    for i in range(experts.num_experts):
+        for part in SWIGLU:
+            yield params[f"{name}.experts.{part}"][i], None
+    if experts.shared:
+        yield _linear(params, f"{name}.shared")
+        yield from _feed_forward(params, f"{name}.shared")
 
 
 def _gated(params: Params, m: Gated, name: str) -> Iterator[Pair]:

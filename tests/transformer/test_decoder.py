@@ -7,7 +7,7 @@ import pytest
 
 import kernattn as ka
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
-from kernattn.transformer import Config, Decoder, Gated, forward, generate, initial_params, prefill, step
+from kernattn.transformer import Config, Decoder, Experts, Gated, forward, generate, initial_params, prefill, step
 from kernattn.transformer import _generate as generation
 from kernattn.transformer._members import MEMBERS
 
@@ -36,6 +36,8 @@ FORMS = {
         "rotary_dim": 4, "head_norm": True, "head_gate": True, "gated": (GATED, None),
     },
     "heads": {"head_norm": True, "head_gate": True, "norm_first": False, "gated": (None, GATED)},
+    "experts": {"experts": (Experts(num_experts=70, num_chosen=3, hidden=9, shared=5), None), "gated": (None, GATED)},
+    "few": {"norm_first": False, "experts": Experts(num_experts=4, num_chosen=1, hidden=80, normalise=False)},
     "mamba": {
         "hidden": 0, "positions": None, "length": None,
         "gated": Gated(member="mamba2", heads=6, key_dim=17, value_dim=70, key_heads=3, conv=2, conv_bias=True),
@@ -76,17 +78,23 @@ def test_steps_are_the_forward_pass(form, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "form"), [("elu1", "usual"), ("exact", "usual"), ("exact", "qwen"), ("exact", "wide")]
+    ("kind", "form"), [("elu1", "usual"), *(("exact", form) for form in ("usual", "qwen", "wide", "experts"))]
 )
 def test_a_sequence_has_the_same_bits_in_every_company(kind, form):
     config, params = model(**FORMS[form])
     x, alone, together = tokens(37, 12), [], []
-    for rows, found in ((x, together), (x[20:21], alone), (x[18:21], alone)):
+    state = prefill(params, config, x[:, :1], attention=KINDS[kind])[1]
+    for rows, found in ((slice(37), together), (slice(20, 21), alone), (slice(18, 21), alone)):
         decoder = Decoder(params, config, attention=KINDS[kind])
-        decoder.begin(prefill(params, config, rows[:, :1], attention=KINDS[kind])[1])
-        found.append([decoder.step(rows[:, t]) for t in range(1, 12)][-1])
+        decoder.begin(_of_sequences(state, rows))
+        found.append([decoder.step(x[rows, t]) for t in range(1, 12)][-1])
     assert np.array_equal(together[0][20], alone[0][0])
     assert np.array_equal(together[0][18:21], alone[1])
+
+
+def _of_sequences(state, rows):
+    layers = (type(layer)(*(x[rows] if hasattr(x, "shape") else x for x in layer)) for layer in state.layers)
+    return state._replace(layers=tuple(layers), positions=state.positions[rows])
 
 
 @pytest.mark.parametrize(
@@ -161,7 +169,7 @@ def test_memory_is_constant_in_the_number_of_steps(steps, gated):
     assert of_later_loops == of_loops
 
 
-@pytest.mark.parametrize("form", ["usual", "qwen", "mamba"])
+@pytest.mark.parametrize("form", ["usual", "qwen", "mamba", "experts"])
 def test_shared_among_threads(monkeypatch, form):
     config, params = model(**FORMS[form])
     x = tokens(40, 6)

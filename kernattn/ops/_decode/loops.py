@@ -61,7 +61,20 @@ class Sizes(NamedTuple):
     joint: Any  # columns of the widest matrix of queries, keys, values and more
     mixed: Any  # numbers of what heads return, where they are most
     inside: Any  # of the feed-forward part, or of factors of low rank, where they are most
-    scratch: Any  # of a layer of gated linear attention
+    scratch: Any  # of a layer of gated linear attention, or of experts
+
+
+class Experts(NamedTuple):
+    """Sizes and choices of a feed-forward part of experts, in the order of its row of the table."""
+
+    count: Any  # 0 for a layer without experts
+    chosen: Any
+    hidden: Any
+    shared: Any
+    normalised: Any
+
+
+EXPERT_COLUMNS = len(Experts._fields)
 
 
 class Tiles(NamedTuple):
@@ -198,7 +211,7 @@ def _read_sizes(numbers):
 
 
 @inner
-def _run_sequences(sizes, eps, weights, maps, mixers, capacity, memories, places, lengths, turns, x, out, low, high):
+def _run_sequences(sizes, eps, weights, maps, kinds, capacity, memories, places, lengths, turns, x, out, low, high):
     """Take a token of sequences low to high through all layers."""
     sizes = _read_sizes(sizes)
     heads, kv, d = sizes.heads, sizes.key_heads, sizes.head_width
@@ -213,7 +226,7 @@ def _run_sequences(sizes, eps, weights, maps, mixers, capacity, memories, places
     wide += (heads + 2 * kv) * d + sizes.mixed
     scratch = max(_tall(heads // kv) * (d + pad(d, KEYS) + capacity + 1), sizes.scratch)
     memory = aligned(tall * wide + 2 * LINE + scratch, weights)
-    arguments = (sizes, eps, weights, maps, mixers, capacity, memories, places, lengths, turns, x, out)
+    arguments = (sizes, eps, weights, maps, kinds, capacity, memories, places, lengths, turns, x, out)
     _run(*(arguments + (table, memory, low, high)))  # noqa: RUF005
 
 
@@ -291,8 +304,60 @@ def _mix(tiles, sizes, eps, weights, at, m, place, source, memories, low, rows):
 
 
 @inner
+def _experts_of(table, layer):
+    """Return the row of a layer by its names."""
+    x = window(table, EXPERT_COLUMNS * layer, EXPERT_COLUMNS)
+    return Experts(x[0], x[1], x[2], x[3], x[4])
+
+
+@inner
+def _add_expert(w, at, x, dim, hidden, tiles, by, total):
+    """Add what an expert makes of a row, times a number; return what is next."""
+    up, gate, y = tiles.up, tiles.gate, tiles.spare
+    at = _multiply(w, at, x, 0, 1, dim, hidden, gate, 0)
+    at = _multiply(w, at, x, 0, 1, dim, hidden, up, 0)
+    activate(SWIGLU, up, gate, pad(hidden, WIDE))
+    at = _multiply(w, at, up, 0, 1, hidden, dim, y, 0)
+    for j in range(dim):
+        total[j] += by * y[j]
+    return at
+
+
+@inner
+def _consult(tiles, w, at, experts, rows, dim):
+    """Write the sums over the experts that each row chooses; only those are read, row by row. Return what is next."""
+    width, across, one = tiles.width, tiles.across, w.dtype.type(1)
+    at = _multiply(w, at, tiles.normal, width, rows, dim, experts.count, tiles.qkv, across)
+    each = 2 * pad(experts.hidden, WIDE) * (dim + 1) + pad(dim, WIDE) * (experts.hidden + 1)
+    shared, after = at + experts.count * each, at
+    for i in range(rows):
+        x, total = window(tiles.normal, i * width, width), window(tiles.more, i * width, width)
+        p = window(tiles.qkv, i * across, experts.count)
+        exponents = exponentials(window(tiles.qkv, i * across, across), experts.count, tiles.parts)
+        taken = w.dtype.type(0)
+        for j in range(width):
+            total[j] = w.dtype.type(0)
+        for _ in range(experts.chosen):
+            best = 0
+            for expert in range(1, experts.count):
+                best = expert if p[expert] > p[best] else best
+            _add_expert(w, at + best * each, x, dim, experts.hidden, tiles, p[best], total)
+            taken += p[best]
+            p[best] = -one
+        by = one / (taken if experts.normalised > 0 else exponents)
+        for j in range(dim):
+            total[j] *= by
+        after = shared
+        if experts.shared > 0:
+            after = _multiply(w, after, x, 0, 1, dim, 1, tiles.logits, 0)
+            by = one / (one + exponential(-tiles.logits[0]))
+            after = _add_expert(w, after, x, dim, experts.shared, tiles, by, total)
+    return after
+
+
+@inner
 def _run(
-    sizes, eps, weights, maps, mixers, capacity, memories, places, lengths, turns, x, out, table, memory, low, high
+    sizes, eps, weights, maps, kinds, capacity, memories, places, lengths, turns, x, out, table, memory, low, high
 ):
     """Do what `_run_sequences` does, in memory that outlives its windows."""
     dim, heads, kv, d, hidden = sizes.dim, sizes.heads, sizes.key_heads, sizes.head_width, sizes.hidden
@@ -313,7 +378,7 @@ def _run(
         if first:
             at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
             source = plain
-        m, place = mixer_of(mixers, layer), window(places, PLACE_COLUMNS * layer, PLACE_COLUMNS)
+        m, place = mixer_of(kinds[0], layer), window(places, PLACE_COLUMNS * layer, PLACE_COLUMNS)
         if m.heads > 0:
             at, mixed = _mix(tiles, sizes, eps, weights, at, m, place, source, memories, low, rows), m.heads * m.e
         else:
@@ -336,16 +401,20 @@ def _run(
             at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
             for i in range(rows * width):
                 rows_x[i] = plain[i]
-        if hidden == 0:
+        experts = _experts_of(kinds[1], layer)
+        if hidden == 0 and experts.count == 0:
             continue
         if first:
             at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
         # the feed-forward part
-        if sizes.activation == SWIGLU:
-            at = _multiply(weights, at, plain, width, rows, dim, hidden, tiles.gate, up)
-        at = _multiply(weights, at, plain, width, rows, dim, hidden, tiles.up, up)
-        activate(sizes.activation, tiles.up, tiles.gate, rows * up)
-        at = _multiply(weights, at, tiles.up, up, rows, hidden, dim, more, width)
+        if experts.count > 0:
+            at = _consult(tiles, weights, at, experts, rows, dim)
+        else:
+            if sizes.activation == SWIGLU:
+                at = _multiply(weights, at, plain, width, rows, dim, hidden, tiles.gate, up)
+            at = _multiply(weights, at, plain, width, rows, dim, hidden, tiles.up, up)
+            activate(sizes.activation, tiles.up, tiles.gate, rows * up)
+            at = _multiply(weights, at, tiles.up, up, rows, hidden, dim, more, width)
         add_rows(rows_x, more, rows * width)
         if not first:
             at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
@@ -373,14 +442,15 @@ _offer = offer_of(_slab)
 
 
 @compiled
-def decode(sizes, eps, weights, maps, mixers, capacity, memories, places, lengths, turns, x, out, board, slabs):
+def decode(sizes, eps, weights, maps, kinds, capacity, memories, places, lengths, turns, x, out, board, slabs):
     """Take a token of every sequence through all layers, and write rows or logits to `out`.
 
     `sizes` are numbers in the order of `Sizes`. Exact attention has room for `capacity` tokens. `places` (layers,
-    PLACE_COLUMNS) say where in `memories` each layer finds its own, `mixers` (layers, MIXER_COLUMNS) which of them are
-    of gated linear attention. `turns` holds cosines and sines (B, turned), or nothing.
+    PLACE_COLUMNS) say where in `memories` each layer finds its own, and `kinds` which layers are of gated linear
+    attention (layers, MIXER_COLUMNS) and which have experts (layers, EXPERT_COLUMNS). `turns` holds cosines and sines
+    (B, turned), or nothing.
     """
-    arguments = (sizes, eps, weights, maps, mixers, capacity, memories, places, lengths, turns, x, out)
+    arguments = (sizes, eps, weights, maps, kinds, capacity, memories, places, lengths, turns, x, out)
     if slabs < 2 or take(board):
         _run_sequences(*(arguments + (0, lengths.size)))  # noqa: RUF005
     else:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernattn._maps.spec import MapSpec
 from kernattn.ops._decode.gated_loops import WIDE, Mixer
-from kernattn.ops._decode.loops import MAP_COLUMNS
+from kernattn.ops._decode.loops import MAP_COLUMNS, Experts
 from kernattn.ops._numba.codegen.registers import LINE
 from kernattn.ops._numba.tiles.packing import pack_map, zeros_by_lines
 
@@ -46,16 +46,21 @@ def _panels(weight: NDArray[Any], bias: NDArray[Any] | None) -> tuple[NDArray[np
     return panels.reshape(-1), np.pad(np.zeros(rows.shape[1], SINGLE) if bias is None else bias, padding)
 
 
-def most_room(sizes: dict[str, Any], mixers: Sequence[Mixer], attends: bool) -> dict[str, int]:
-    """Return what the widest layers need, of those whose mixers are given and of attention."""
+def most_room(
+    sizes: dict[str, Any], mixers: Sequence[Mixer], experts: Sequence[Experts], attends: bool
+) -> dict[str, int]:
+    """Return what the widest layers need, of those whose mixers or experts are given and of attention."""
     values, d = sizes["heads"] * sizes["head_width"], sizes["head_width"]
     joint = [values * (2 if sizes["head_gate"] else 1) + 2 * sizes["key_heads"] * d] if attends else []
-    inside = [m.groups * m.d for m in mixers if m.decay_rank] + [m.heads * m.e for m in mixers if m.gate_rank]
+    joint += [each.count for each in experts]
+    inside = [max(each.hidden, each.shared) for each in experts]
+    inside += [m.groups * m.d for m in mixers if m.decay_rank] + [m.heads * m.e for m in mixers if m.gate_rank]
+    scratch = [7 * LINE + 6 * max(m.d, m.e) + m.heads * m.e + WIDE for m in mixers]
     return {
         "joint": max(joint + [m.columns + m.gates for m in mixers]),
         "mixed": max([values] * attends + [m.heads * m.e for m in mixers]),
         "inside": max([sizes["hidden"], *inside]),
-        "scratch": max([0, *(7 * LINE + 6 * max(m.d, m.e) + m.heads * m.e + WIDE for m in mixers)]),
+        "scratch": max([(sizes["dim"] + WIDE) * bool(experts), *scratch]),
     }
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernattn._maps.spec import MapSpec
 from kernattn.ops._decode.gated_loops import MIXER_COLUMNS, Mixer
-from kernattn.ops._decode.loops import Sizes, decode
+from kernattn.ops._decode.loops import EXPERT_COLUMNS, Experts, Sizes, decode
 from kernattn.ops._decode.memories import Memories
 from kernattn.ops._decode.packing import Pair, most_room, packed_maps, packed_weights
 from kernattn.ops._decode.rows_loops import ACTIVATIONS
@@ -28,17 +28,21 @@ class Stack:
         pairs: Iterable[Pair],
         maps: Sequence[tuple[MapSpec, MapSpec] | None],
         mixers: Sequence[Mixer | None],
+        experts: Sequence[Experts | None],
     ) -> None:
         """Copy weights (weight, bias) in the order of their use, and the maps (of queries, of keys) of all layers.
 
         `sizes` are those of `loops.Sizes`, the activation by its name, without what the widest layers need. None among
         mixers is attention, and then None among maps is exact attention.
         """
-        rooms = most_room(sizes, [m for m in mixers if m is not None], not all(mixers))
+        rooms = most_room(sizes, [m for m in mixers if m], [each for each in experts if each], not all(mixers))
         self._sizes = Sizes(**sizes | rooms | {"activation": ACTIVATIONS.index(sizes["activation"])})
         self._numbers, self._eps = np.array(self._sizes, np.int64), np.float32(eps)
         self._maps, self._mixers = packed_maps(maps, self._sizes.head_width), mixers
-        self._table = np.array([m or (0,) * MIXER_COLUMNS for m in mixers], np.int64).reshape(-1)
+        self._kinds = tuple(
+            np.array([each or (0,) * columns for each in rows], np.int64).reshape(-1)
+            for rows, columns in ((mixers, MIXER_COLUMNS), (experts, EXPERT_COLUMNS))
+        )
         self.weights = packed_weights(pairs)
 
     def memories(self, sequences: int, tokens: int) -> Memories:
@@ -55,7 +59,7 @@ class Stack:
         count = len(lengths)
         out = np.empty((count, self._sizes.columns), np.float32)
         decode(
-            self._numbers, self._eps, self.weights, self._maps[:3], self._table, memories.room, memories.flat,
+            self._numbers, self._eps, self.weights, self._maps[:3], self._kinds, memories.room, memories.flat,
             memories.places, lengths, turns.reshape(-1), rows.reshape(-1), out.reshape(-1),
             *crew(max(1, count // FEWEST), self.weights.size * count * SECONDS_PER_WEIGHT),
         )  # fmt: skip
