@@ -19,6 +19,7 @@ from kernattn.ops.features import gpu as features
 from kernattn.ops.features_vjp import gpu as features_vjp
 from kernattn.ops.features_vjp.pulled import pulled_code
 from kernattn.ops.gated import gpu as gated
+from kernattn.ops.gated_vjp import gpu as gated_vjp
 from kernattn.ops.gram import gpu as gram
 from kernattn.ops.hadamard import gpu as hadamard
 from kernattn.ops.key_state import gpu as key_state
@@ -93,6 +94,9 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                     walked = gated.launch(entries, n, d, e, dtype, channels, rule, limits)
                     if walked is not None:
                         add("gated", dtype, "none", walked.kernel.defines, walked.kernel.shared_bytes)
+                    pulled_back = gated_vjp.launch(entries, d, e, dtype, channels, rule, limits)
+                    if pulled_back is not None:
+                        add("gated_vjp", dtype, "none", pulled_back[1].defines, pulled_back[1].shared_bytes)
             for all_of_it in (False, True):
                 how = block_softmax.launch(d, e, dtype, limits, parts=all_of_it, biased=all_of_it, joined=all_of_it)
                 add("block_softmax", dtype, "none", how.defines, how.shared_bytes)

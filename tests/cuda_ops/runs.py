@@ -15,6 +15,7 @@ from cuda_ops.test_causal_vjp import problem as caused
 from cuda_ops.test_gated import problem as gates
 from cuda_ops.test_gated import recur, rounded
 from cuda_ops.test_gated import run as gated
+from cuda_ops.test_gated_vjp import pullbacks as pull_gates
 from cuda_ops.test_hadamard import dense
 from cuda_ops.test_tensor_sketch import problem
 from cuda_ops.test_tensor_sketch import wanted as sketch_features
@@ -251,6 +252,13 @@ def run_gated(cupy, d=21, e=0, frequencies=0):
                 yield to64(x), y, np.abs(y).max()
 
 
+def run_gated_vjp(cupy, d=21, e=0, frequencies=0):
+    for gate, columns in (("scalar", 19), ("channels", 7)):
+        for n in (150, 21):
+            found, wanted, _ = pull_gates(cupy, gates("delta", gate, n, d, e or columns), "float32", True)
+            yield from differences(found, wanted)
+
+
 RUNS = {
     "features": run_features,
     "features_vjp": run_features_vjp,
@@ -262,6 +270,7 @@ RUNS = {
     "causal": run_causal,
     "step": run_step,
     "gated": run_gated,
+    "gated_vjp": run_gated_vjp,
     "block_softmax": run_block_softmax,
     "block_softmax_vjp": run_block_softmax_vjp,
     "gram": run_gram,

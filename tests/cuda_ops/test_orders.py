@@ -33,6 +33,7 @@ SMALL = {  # shapes and maps that other tests compile the kernels for
     "causal": (5, 7, 40, "elementwise"),
     "step": (5, 7, 300),
     "gated": (21,),
+    "gated_vjp": (21,),
     "block_softmax": (5, 7),
     "block_softmax_vjp": (5, 7),
     "gram": (5, 7, 40, "elementwise"),

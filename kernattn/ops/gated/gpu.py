@@ -76,7 +76,7 @@ def launch(
     """Return the launch for outputs (entries, n, e), or None where a state has no room in shared memory."""
     accumulator = accumulator_of(dtype)
     product = operand(dtype, limits.capability)
-    for eb in _widths(entries, e, limits):
+    for eb in widths(entries, e, limits):
         code = GatedCode(C_TYPES[dtype], product, channels, rule, eb)
         if n <= FEW:
             vectors = 2 + (rule != NONE) + (rule == PAIR) + 1
@@ -92,7 +92,7 @@ def launch(
     return None
 
 
-def _widths(entries: int, e: int, limits: runtime.Limits) -> list[int]:
+def widths(entries: int, e: int, limits: runtime.Limits) -> list[int]:
     """Return how many columns a block may have: the most that leave each multiprocessor a block or two, then fewer."""
     widest = power_of_two(e, 16, 64)
     wanted = next((eb for eb in (64, 32) if entries * ceil_div(e, eb) >= 2 * limits.multiprocessors), 16)

@@ -11,4 +11,4 @@ cumulative sums makes of strong decays is noise.
 
 from kernattn.ops.dispatch import Op
 
-OP = Op("gated_vjp", ("reference", "cpu"))
+OP = Op("gated_vjp", ("reference", "cpu", "gpu"))

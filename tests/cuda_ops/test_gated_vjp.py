@@ -1,0 +1,69 @@
+"""The kernels of `gated_vjp` on the emulation against array operations in float64."""
+
+import numpy as np
+import pytest
+
+from cuda_ops.cases import array, to64
+from cuda_ops.test_gated import COLUMNS, NAMES, problem, rounded
+from kernattn.ops.gated.reference import gated
+from kernattn.ops.gated_vjp import reference
+from kernattn.ops.gated_vjp.gpu import gated_vjp
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-2, "bfloat16": 8e-2}
+CASES = [("none", "scalar", "bfloat16"), ("delta", "scalar", "float32"), ("delta", "channels", "float32")]
+SLOW = [
+    (rule, gate, dtype)
+    for rule in ("none", "delta")
+    for gate in COLUMNS
+    for dtype in TOLERANCE
+    if (rule, gate, dtype) not in CASES
+]
+
+
+@pytest.fixture(autouse=True)
+def one_multiprocessor(device_with):
+    """So that blocks have as many columns as there are."""
+    device_with(232_448)
+
+
+def arguments(given, normalise):
+    *rows, state, mask, ids = (given[name] for name in NAMES)
+    return (*rows, 0.7, normalise, state, mask, ids)
+
+
+def pullbacks(cupy, given, dtype, normalise):
+    """The cotangents that the kernels find, and those of array operations in float64."""
+    arrays, plain = rounded(cupy, given, dtype)
+    outs = gated(*arguments(plain, normalise))
+    rng = np.random.default_rng(1)
+    kinds = dtype, "float64" if dtype == "float64" else "float32"
+    sides = [array(cupy, rng.normal(size=x.shape), kind) for x, kind in zip(outs, kinds, strict=True)]
+    found = gated_vjp(*arguments(arrays, normalise), *sides)
+    wanted = reference.gated_vjp(*arguments(plain, normalise), *map(to64, sides))
+    return found, wanted, arrays
+
+
+def check(cupy, given, dtype, normalise=False):
+    found, wanted, arrays = pullbacks(cupy, given, dtype, normalise)
+    for name, x, y in zip(NAMES, found, wanted, strict=False):
+        assert (x is None) == (y is None) == (arrays[name] is None), name
+        if x is not None:
+            assert x.dtype == arrays[name].dtype
+            assert x.shape == y.shape
+            size = np.max(np.abs(y))
+            np.testing.assert_allclose(to64(x), y, rtol=0, atol=TOLERANCE[dtype] * size, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("rule", "gate", "dtype"), CASES + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW]
+)
+def test_cotangents(cupy, monkeypatch, rule, gate, dtype):
+    """Several groups of windows, chunks cut short, more columns than a block has; heads that share."""
+    monkeypatch.setattr("kernattn.ops.gated_vjp.gpu.reference", None)
+    for n, heads, normalise in ((150, (2, 1), True), (21, (2, 3), False)):
+        check(cupy, problem(rule, gate, n, 21, COLUMNS[gate], heads=heads), dtype, normalise)
+    check(cupy, problem(rule, gate, 20, 8, 70, masked=False, segments=0, resumed=False), dtype)
+
+
+def test_the_general_rule_is_left_to_array_operations(cupy):
+    check(cupy, problem("pair", "scalar", 5, 4, 3), "float32")
