@@ -15,6 +15,7 @@ from bench.gpu.counts import (
     attention_work,
     causal_work,
     features_work,
+    gated_work,
     gemm_work,
     hadamard_work,
     sets_to_pass_the_cache,
@@ -37,6 +38,9 @@ def test_counts_by_hand() -> None:
     projected = causal_work(SMALL, 7, True)
     assert projected.flops - causal_work(SMALL, 7, False).flops == tokens * 2 * (2 * 7 * 4)
     assert projected.bytes - causal_work(SMALL, 7, False).bytes == 7 * 4 * 4
+    assert gated_work(SMALL, True).flops == tokens * 3 * 2 * (4 * 4)  # read, renew, read
+    assert gated_work(SMALL, True).bytes == tokens * (4 * 4 * 2 + (4 + 1) * 4)
+    assert gated_work(SMALL, False).bytes == tokens * (4 * 4 * 2 + 2 * 4)
     assert features_work(10, 4, 7, 2) == Work((10 * 4 + 10 * 7 + 7 * 4) * 2, 2 * 10 * 4 * 7)
     assert hadamard_work(10, 4, 7, 2) == Work((10 * 4 + 10 * 7) * 2, 0)
     one = step_work(SMALL, 7, 7)

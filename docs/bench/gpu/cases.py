@@ -15,7 +15,13 @@ from bench.races import Case, Race
 from bench.sizes import Sizes
 from bench.torch_chunks import CHUNK, whole
 from kernattn._arrays.namespaces import Array
-from kernattn.attention import causal_linear_attention, initial_state, linear_attention_step, softmax_attention
+from kernattn.attention import (
+    causal_linear_attention,
+    gated_linear_attention,
+    initial_state,
+    linear_attention_step,
+    softmax_attention,
+)
 from kernattn.bench import Work
 from kernattn.bench._clock import Call
 from kernattn.features import FeatureMap, elu1, random_features
@@ -96,6 +102,33 @@ def _causal(sizes: Sizes, project: bool) -> Race:
             others["flash-linear-attention, no map, no normaliser"] = _rival(fla)
     ours = _over(inputs, lambda q, k, v: causal_linear_attention(q, k, v, phi))
     return Race({"ours": ours, **others}, work, len(inputs))
+
+
+def _gated(sizes: Sizes, channels: bool) -> Race:
+    """The gated delta rule, one decay a head; or a decay a channel, as Kimi Delta Attention has it."""
+    import cupy
+
+    work = counts.gated_work(sizes, channels)
+    inputs = _arrays(sizes, work, [(sizes.n, sizes.dim)] * 3)
+    rng, shape = np.random.default_rng(sizes.seed), (sizes.batch, sizes.heads, sizes.n)
+    logs = -np.exp(rng.standard_normal((*shape, sizes.dim) if channels else shape, dtype=np.float32))
+    decay, beta = cupy.asarray(logs), cupy.asarray(rng.random(shape, dtype=np.float32))
+    short = np.asarray(sizes.dim**-0.5, inputs[0][1].dtype)  # keys of about unit norm
+    given = [[q, k * cupy.asarray(short), v, decay, beta] for q, k, v in inputs]
+
+    def ours(q: Array, k: Array, v: Array, g: Array, beta: Array) -> Any:
+        return gated_linear_attention(q, k, v, beta=beta, **{"gk" if channels else "g": g})
+
+    calls: dict[str, Call] = {"ours": _over(given, ours)}
+    torch = peers.torch_of(sizes.dtype)
+    if torch is not None and peers.has_fla(sizes.dim):
+
+        def fla() -> Call:
+            call, prepare = peers.fla_gated(channels)
+            return _over([[prepare(x) for x in peers.tensors(torch, y)] for y in given], call)
+
+        calls["flash-linear-attention"] = _rival(fla)
+    return Race(calls, work, len(given))
 
 
 def _features(sizes: Sizes) -> Race:
@@ -183,6 +216,8 @@ def _hadamard(sizes: Sizes) -> Race:
 CASES = {
     "causal-elu1": Case(partial(_causal, project=False)),
     "causal-favor": Case(partial(_causal, project=True)),
+    "gated-delta": Case(partial(_gated, channels=False)),
+    "gated-channels-delta": Case(partial(_gated, channels=True), told="a decay for each channel"),
     "features": Case(_features),
     "step-elu1": Case(partial(_step, project=False), n=1),
     "step-favor": Case(partial(_step, project=True), n=1),

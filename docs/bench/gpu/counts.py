@@ -35,6 +35,13 @@ def step_work(sizes: Sizes, features: int, peaks: int) -> Work:
     return Work(2.0 * state + rows, 4.0 * sizes.sequences * features * (sizes.dim + 1))
 
 
+def gated_work(sizes: Sizes, channels: bool) -> Work:
+    """Count the gated delta rule: a token reads a state, renews it, and reads it again; gates are float32."""
+    logs = sizes.dim if channels else 1
+    size = 4.0 * sizes.dim * sizes.itemsize + 4.0 * (logs + 1)
+    return Work(sizes.tokens * size, sizes.tokens * 6.0 * sizes.dim**2)
+
+
 def attention_work(sizes: Sizes, causal: bool) -> Work:
     """Count exact attention: two products for every pair of a query and a key that it sees."""
     pairs = sizes.sequences * (sizes.n * (sizes.n + 1) / 2 if causal else float(sizes.n) ** 2)

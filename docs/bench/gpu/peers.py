@@ -52,6 +52,18 @@ def fla_chunk() -> tuple[Call, Callable[[Any], Any]]:
     return lambda q, k, v: kernel(q, k, v, normalize=False), lambda x: x.transpose(1, 2).contiguous()
 
 
+def fla_gated(channels: bool) -> tuple[Call, Callable[[Any], Any]]:
+    """flash-linear-attention's chunk kernel of the gated delta rule, or of KDA, and what prepares its inputs."""
+    if channels:
+        kernel = import_module("fla.ops.kda").chunk_kda
+    else:
+        kernel = import_module("fla.ops.gated_delta_rule").chunk_gated_delta_rule
+    return (
+        lambda q, k, v, g, beta: kernel(q, k, v, g, beta, output_final_state=True),
+        lambda x: x.transpose(1, 2).contiguous(),
+    )
+
+
 def cupy_chunked(omega: Float64 | None, dtype: str, dim: int) -> Call:
     """The same chunks by cuBLAS, with CuPy's array expressions in float32 around the products."""
     import cupy
