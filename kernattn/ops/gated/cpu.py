@@ -86,23 +86,28 @@ def work_of(
     """Return who reads what, and what the loops read of keys and of queries."""
     dtype, n = accumulation(v), v.shape[-2]
     arrays = q, k, v, _logs(g, gk, dtype), None if beta is None else beta[..., None], read, write
-    made = [_rows_of(x, dtype) for x in arrays]
-    plan = _plan_for(tuple(layout for _, layout in made), state is not None, dtype.itemsize)
+    rows, layouts = [], []
+    for x in arrays:
+        if x is None:
+            row, layout = nothing(dtype), NOWHERE
+        elif x.dtype is dtype and x.flags.c_contiguous:
+            row, layout = x.ravel(), (x.shape, None)
+            row.setflags(write=False)
+        else:
+            row, layout = _rows_apart(x, dtype)
+        rows.append(row)
+        layouts.append(layout)
+    plan = _plan_for(tuple(layouts), state is not None, dtype.itemsize)
     mask = fresh = NO_MASK
     if key_mask is not None:
         mask = flat(np.broadcast_to(key_mask, (*plan.lead, n)), bool)
     if segment_ids is not None:
         fresh = flat(np.broadcast_to(starts(np, segment_ids), (*plan.lead, n)), bool)
-    queries, *rows = [x for x, _ in made]
-    return plan, Given._make([*rows, mask, fresh, l2_normalise]), queries
+    return plan, Given._make([*rows[1:], mask, fresh, l2_normalise]), rows[0]
 
 
-def _rows_of(array: Array | None, dtype: np.dtype[Any]) -> tuple[NDArray[Any], Layout]:
+def _rows_apart(array: Array, dtype: np.dtype[Any]) -> tuple[NDArray[Any], Layout]:
     """Return rows (..., n, c) as loops read them, flat, and how they lie there: those that lie apart are not copied."""
-    if array is None:
-        return nothing(dtype), NOWHERE
-    if array.flags.c_contiguous:
-        return flat(array, dtype), (array.shape, None)
     size, strides = dtype.itemsize, array.strides
     whole = array.shape[-1] == 1 or strides[-1] == size
     if array.dtype != dtype or not whole or any(x < 0 or x % size for x in strides):
