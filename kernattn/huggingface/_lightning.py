@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.attention import GatedState, gated_linear_attention
 from kernattn.huggingface._packed import segments
 
@@ -27,7 +28,7 @@ def forward(
         mixed = (mixed * attention_mask[:, :, None]).to(mixed.dtype)
     heads = mixed.unflatten(-1, (layer.num_attention_heads, -1)).transpose(1, 2)
     q, k, v = heads.split(layer.head_dim, dim=-1)
-    wide = torch.float64 if v.dtype == torch.float64 else torch.float32
+    wide = accumulation_dtype(torch, v)
     cache = past_key_values if cache is None else cache  # its name until transformers 5.24
     before = None if cache is None else cache.get_linear_cache(layer.layer_idx)
     state = None if before is None else GatedState(before.to(wide))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.ops.gated_step import OP
 
 
@@ -28,7 +29,7 @@ def stepping(rule: Callable[..., Any]) -> Callable[..., Any]:
         use_qk_l2norm_in_kernel: bool = False,
         cu_seqlens: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+        wide = accumulation_dtype(torch, q)
         alone = q.shape[1] == 1 and cu_seqlens is None and not torch.compiler.is_compiling()
         if not alone or initial_state is None or initial_state.dtype != wide:
             return rule(  # type: ignore[no-any-return]

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from kernattn._arrays.bridge import Kept, library_of
 from kernattn._arrays.forms import Forms, form_of
+from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn._sums.peaked import PeakedSum
 from kernattn.errors import BackendUnavailable, KernattnError, ShapeError
 from kernattn.ops.dispatch import Op, check_backend, missing
@@ -141,7 +142,7 @@ class TorchOp:
         for form in self.record.forms(leaves, constants):
             x = tensors.get(form.dtype_of)
             assert x is not None
-            made.append(x.new_empty(form.shape, dtype=_wide(x) if form.wide else x.dtype))
+            made.append(x.new_empty(form.shape, dtype=accumulation_dtype(torch, x) if form.wide else x.dtype))
         return made[0] if len(made) == 1 else tuple(made)
 
     def cotangents(self, *taken: Any) -> list[Tensor]:
@@ -224,10 +225,6 @@ def run(op: Op, like: Tensor, backend: str | None, *arguments: Any) -> Any:
 def _way(backend: str | None) -> Way:
     """Return the way of a backend, None for the fastest that there is."""
     return lambda op, like: partial(run, op, like, backend)
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def step_(*inputs: Any) -> Tensor:

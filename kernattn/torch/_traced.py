@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from kernattn import attention
 from kernattn._arrays.bridge import cast
+from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
 from kernattn._runtime.checks import boolean
@@ -85,7 +86,7 @@ def _numbers(phi: LearntMap) -> tuple[dict[str, Any], Tensor | None]:
 
 def _times(x: Tensor, ratio: Tensor) -> Tensor:
     """Return rows times a ratio, by way of the dtype in which sums over them run."""
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    wide = accumulation_dtype(torch, x)
     return (x.to(wide) * ratio.to(wide)).to(x.dtype)
 
 
@@ -257,9 +258,16 @@ def linear_attention_step(
         token, after = made, state
     else:
         token, after = made[0], LinearState(made[1], made[2], made[3], state.fingerprint)
-    if out is not None and (out.shape != token.shape or out.dtype != token.dtype):
+    return _into(out, token), after
+
+
+def _into(out: Tensor | None, token: Tensor) -> Tensor:
+    """Return the output of a token, written into the tensor that was given for it."""
+    if out is None:
+        return token
+    if out.shape != token.shape or out.dtype != token.dtype:
         raise ShapeError("out must have the shape and dtype of the output")
-    return (token if out is None else out.copy_(token)), after
+    return out.copy_(token)
 
 
 def _leaves(state: LinearState) -> dict[str, Tensor]:
@@ -290,7 +298,7 @@ def softmax_with_lse(
             raise ShapeError("scale must be a number, or an array of shape ()")
         if not scale.is_floating_point():
             raise DTypeError("scale must have one of the floating dtypes")
-        wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+        wide = accumulation_dtype(torch, q)
         q, scale = (q.to(wide) * scale.to(wide)).to(q.dtype), 1.0
     elif scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float)):
         raise ParameterError("scale must be a finite number")
@@ -332,7 +340,7 @@ def gated_linear_attention(
         if type(state) is not GatedState:
             raise DTypeError("state must be a GatedState, as gated_linear_attention returns it")
         s = state.s
-    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    wide = accumulation_dtype(torch, q)
     for name, x in {"g": g, "gk": gk, "beta": beta, "erase[0]": read, "erase[1]": write, "state": s}.items():
         if x is not None and x.dtype != wide and (x.dtype != q.dtype or name == "state"):
             raise DTypeError(f"{name} must have the dtype of q, or that of sums over it")
@@ -359,12 +367,9 @@ def gated_linear_attention_step(
         erase = erase[0][..., None, :], erase[1][..., None, :]
     q, k, v = q[..., None, :], k[..., None, :], v[..., None, :]
     token, after = gated_linear_attention(q, k, v, erase=erase, state=state, **options)
-    token = token[..., 0, :]
-    if out is not None and (out.shape != token.shape or out.dtype != token.dtype):
-        raise ShapeError("out must have the shape and dtype of the output")
     if reuse_state and state is not None:
         after = GatedState(state.s.copy_(after.s))
-    return (token if out is None else out.copy_(token)), after
+    return _into(out, token[..., 0, :]), after
 
 
 def compressed_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:

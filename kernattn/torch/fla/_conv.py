@@ -56,7 +56,7 @@ def causal_conv1d_fn(
     >>> causal_conv1d_fn(torch.tensor([[[1.0, 2.0, 3.0]]]), torch.tensor([[1.0, 10.0]]))
     tensor([[[10., 21., 32.]]])
     """
-    silu = _check(x, weight, bias, activation, 3)
+    silu = _check(x, weight, bias, activation)
     if seq_idx is not None and tuple(seq_idx.shape) != (x.shape[0], x.shape[2]):
         raise ShapeError(f"seq_idx must be (B, T), {(x.shape[0], x.shape[2])}; got shape {tuple(seq_idx.shape)}")
     run = causal_conv if torch.compiler.is_compiling() else OP.implementation(x)
@@ -106,7 +106,7 @@ def causal_conv1d_update(
     """
     if x.ndim == 2:
         return causal_conv1d_update(x[..., None], conv_state, weight, bias, activation)[..., 0]
-    silu = _check(x, weight, bias, activation, 3)
+    silu = _check(x, weight, bias, activation)
     length = conv_state.shape[-1]
     if tuple(conv_state.shape[:-1]) != tuple(x.shape[:2]) or length < weight.shape[1] - 1:
         raise ShapeError(
@@ -124,9 +124,9 @@ def causal_conv1d_update(
     return out[..., None]
 
 
-def _check(x: Tensor, weight: Tensor, bias: Tensor | None, activation: Any, axes: int) -> bool:
+def _check(x: Tensor, weight: Tensor, bias: Tensor | None, activation: Any) -> bool:
     """Return whether there is an activation; raise where an argument does not fit."""
-    if x.ndim != axes:
+    if x.ndim != 3:
         raise ShapeError(f"x must be (B, C, T); got shape {tuple(x.shape)}")
     channels = x.shape[1]
     if weight.ndim != 2 or weight.shape[0] != channels or not weight.shape[1]:

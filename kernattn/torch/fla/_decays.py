@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernattn._arrays.namespaces import accumulation_dtype
+from kernattn.attention import gates
 from kernattn.torch.fla._layout import run
 
 
@@ -180,14 +182,11 @@ def fused_recurrent_lightning_attn(
     )  # fmt: skip
 
 
-def _heads(q: Tensor) -> Tensor:
-    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return torch.arange(q.shape[2], dtype=wide, device=q.device)
-
-
 def _of_retention(q: Tensor) -> Tensor:
-    return torch.log1p(-(2.0 ** (-5 - _heads(q))))
+    logs: Tensor = gates.retention(q.shape[2], like=q)["g"]
+    return logs[:, 0]
 
 
 def _of_lightning(q: Tensor, layer: int, layers: int) -> Tensor:
-    return -(8 / q.shape[2] * (1 - layer / layers)) * _heads(q)
+    heads = torch.arange(q.shape[2], dtype=accumulation_dtype(torch, q), device=q.device)
+    return -(8 / q.shape[2] * (1 - layer / layers)) * heads

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.attention import GatedState, gated_linear_attention, gated_linear_attention_step
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
 
@@ -56,7 +57,7 @@ def run(
         given |= {"a": erase[0], "b": erase[1]}
     arrays = {name: x for name, x in given.items() if x is not None}
     _check(arrays, constant, names or {})
-    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    wide = accumulation_dtype(torch, q)
     arrays |= {name: x.to(wide) for name, x in arrays.items() if x.dtype != wide and name not in ("q", "k", "v")}
     state = None if initial_state is None else initial_state.mT if state_v_first else initial_state
     sequences = q.shape[0] if cu_seqlens is None else _check_packed(cu_seqlens, q)
@@ -152,7 +153,7 @@ def _one_by_one(
             out, before = attend({name: x[:, start:stop] for name, x in arrays.items()}, before)
             outs.append(out)
         elif before is None:
-            wide = torch.float64 if v.dtype == torch.float64 else torch.float32
+            wide = accumulation_dtype(torch, v)
             before = v.new_zeros((1, v.shape[2], arrays["q"].shape[3], v.shape[3]), dtype=wide)
         states.append(before)
     return torch.cat(outs, 1), torch.cat(states)
@@ -200,7 +201,7 @@ def gate(g: Tensor, a_log: Tensor | None, dt_bias: Tensor | None, lower_bound: f
     r"""Return :math:`-e^A \log(1 + e^{g + b})`, or :math:`l\,\sigma(e^A (g + b))` of a lower bound l."""
     if a_log is None:
         raise ParameterError("use_gate_in_kernel=True needs A_log, the logarithm of each head's rate")
-    wide = torch.float64 if g.dtype == torch.float64 else torch.float32
+    wide = accumulation_dtype(torch, g)
     heads, channels = g.shape[2], g.shape[3:]
     rate = a_log.to(wide).exp().reshape(heads, *(1 for _ in channels))
     x = g.to(wide)
@@ -215,5 +216,5 @@ def strength(beta: Tensor, use_sigmoid: bool, allow_neg_eigval: bool) -> Tensor:
         if allow_neg_eigval:
             raise ParameterError("allow_neg_eigval=True needs use_beta_sigmoid_in_kernel=True")
         return beta
-    wide = torch.float64 if beta.dtype == torch.float64 else torch.float32
+    wide = accumulation_dtype(torch, beta)
     return beta.to(wide).sigmoid() * (2 if allow_neg_eigval else 1)

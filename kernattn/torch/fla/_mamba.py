@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
+from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.attention import GatedState, gated_linear_attention
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.ops.selective_step import OP as STEP
@@ -87,7 +88,7 @@ def mamba_chunk_scan_combined(
         raise ShapeError(
             f"x must be (batch, T, heads, p) and B (batch, T, groups, n); got {tuple(x.shape)} and {tuple(B.shape)}"
         )
-    heads, groups, wide = x.shape[2], B.shape[2], torch.float64 if x.dtype == torch.float64 else torch.float32
+    heads, groups, wide = x.shape[2], B.shape[2], accumulation_dtype(torch, x)
     if heads % groups:
         raise ShapeError(f"heads of x must be a multiple of the groups of B, {groups}; got {heads}")
     by_group = groups, heads // groups
@@ -164,7 +165,7 @@ def selective_state_update(
             raise ShapeError(
                 f"{name} must be (batch, groups, n) beside a state {tuple(state.shape)}; got {tuple(y.shape)}"
             )
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    wide = accumulation_dtype(torch, x)
     rates = _one_a_head("A", A, 1).to(wide)
     step = _steps(
         _one_a_head("dt", dt, 2).to(wide), None if dt_bias is None else _one_a_head("dt_bias", dt_bias, 1), dt_softplus

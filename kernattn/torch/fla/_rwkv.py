@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.errors import ShapeError
 from kernattn.torch.fla._layout import run
 
@@ -72,7 +73,7 @@ def _before_its_token(
         initial_state=initial_state, output_final_state=output_final_state, reverse=reverse, cu_seqlens=cu_seqlens,
         **others,
     )  # fmt: skip
-    wide = torch.float64 if r.dtype == torch.float64 else torch.float32
+    wide = accumulation_dtype(torch, r)
     own = (r.to(wide) * u * k).sum(-1, keepdim=True) * (r.shape[-1] ** -0.5 if scale is None else scale)
     return (out[:, reads] + own * v).to(v.dtype), state
 
