@@ -19,7 +19,7 @@ from kernattn.attention._gated import check_gates
 from kernattn.attention._lowering import computed
 from kernattn.features import FeatureMap
 from kernattn.ops.gated import OP as GATED
-from kernattn.ops.gated.reference import starts
+from kernattn.ops.gated.reference import log_decays, starts
 
 
 def decayed_causal(
@@ -44,10 +44,7 @@ def decayed_causal(
     if key_mask is not None:
         values, v = unmasked(values, key_mask), unmasked(v, key_mask)
         log_scale = xp.where(key_mask[..., None], log_scale, -xp.inf)
-    decay = xp.zeros_like(log_scale[..., :1])
-    for logs in (None if g is None else g[..., None], gk):
-        if logs is not None:
-            decay = decay + unmasked(xp.astype(logs, dtype, copy=False), key_mask)
+    decay = log_decays(xp, g, gk, key_mask, xp.zeros_like(log_scale[..., :1]))
     if segment_ids is not None:
         decay = xp.where(starts(xp, segment_ids)[..., None], -xp.inf, decay)
     columns = m if decay.shape[-1] > 1 else log_scale.shape[-1]
@@ -76,12 +73,10 @@ def decayed_state(
     state: LinearState, q: Array, g: Array | None, gk: Array | None, key_mask: Array | None
 ) -> LinearState:
     """Return the state of a token q whose keys have faded, by e^g (...) and by e^gk (..., M) for each feature."""
-    xp, rows = namespace(s=state.s), {"g": None if g is None else g[..., None], "gk": gk}
-    check_gates({"g": rows["g"], "gk": None if gk is None else gk[..., None, :]}, q[..., None, :], state.z.shape[-1])
-    decay = xp.zeros_like(state.z[..., :1])
-    for logs in rows.values():
-        if logs is not None:
-            decay = decay + unmasked(xp.astype(logs, state.s.dtype, copy=False), key_mask)
+    xp = namespace(s=state.s)
+    rows = {"g": None if g is None else g[..., None], "gk": None if gk is None else gk[..., None, :]}
+    check_gates(rows, q[..., None, :], state.z.shape[-1])
+    decay = log_decays(xp, g, gk, key_mask, xp.zeros_like(state.z[..., :1]))
     lead = np.broadcast_shapes(tuple(decay.shape[:-1]), tuple(state.z.shape[:-1]))
     sums = PeakedSum(
         xp.broadcast_to(state.s, (*lead, *state.s.shape[-2:])),

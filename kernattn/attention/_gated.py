@@ -287,17 +287,9 @@ def gated_arguments(
     check_arrays("qkv", q, k, v, key_mask=key_mask, segment_ids=segment_ids)
     check_one_dim(q, k)
     equal("the number of tokens", q=q.shape[-2], k=k.shape[-2])
-    if erase is not None:
-        given: object = erase
-        if not isinstance(given, tuple | list) or len(given) != 2:
-            raise ParameterError(
-                f"erase must be a pair of arrays, what is read and where it is added; got {shown(given)}"
-            )
-        if beta is not None:
-            raise ParameterError("erase and beta exclude each other: beta stands for erase = (beta e^g k, -k)")
-        if any(x is None for x in erase):
-            raise ParameterError("erase must be a pair of arrays; got None for one of them")
-    read, write = erase or (None, None)
+    read, write = pair_of(erase)
+    if erase is not None and beta is not None:
+        raise ParameterError("erase and beta exclude each other: beta stands for erase = (beta e^g k, -k)")
     gates = {"g": g, "gk": gk, "beta": beta, "erase[0]": read, "erase[1]": write}
     leads = {"k": tuple(k.shape[:-2]), "v": tuple(v.shape[:-2])}
     leads |= check_gates(gates, q, q.shape[-1])
@@ -309,6 +301,17 @@ def gated_arguments(
     before = None if state is None else _sums_of(state, q, v, lead)
     l2_normalise = boolean("l2_normalise", l2_normalise)
     return q, k, v, g, gk, beta, read, write, factor, l2_normalise, before, key_mask, segment_ids
+
+
+def pair_of(erase: Any) -> tuple[Any, Any]:
+    """Return what is read before the decay and where it is added, each None where nothing is erased so."""
+    if erase is None:
+        return None, None
+    if not isinstance(erase, tuple | list) or len(erase) != 2:
+        raise ParameterError(f"erase must be a pair of arrays, what is read and where it is added; got {shown(erase)}")
+    if any(x is None for x in erase):
+        raise ParameterError("erase must be a pair of arrays; got None for one of them")
+    return erase[0], erase[1]
 
 
 def check_gates(gates: dict[str, Array | None], q: Array, columns: int) -> dict[str, tuple[int, ...]]:
@@ -349,8 +352,7 @@ def _check_gate(name: str, x: Array, q: Array, d: int) -> tuple[int, ...]:
     if 0 in x.shape:
         raise EmptyInputError(f"{name} must not be empty; got shape {tuple(x.shape)}")
     n, axes = q.shape[-2], 1 if name in ("g", "beta") else 2
-    own = tuple(x.shape[x.ndim - axes :]) if x.ndim >= axes else None
-    if own is None or own[0] not in (1, n) or own[1:] not in ((), (d,)) or (axes == 2 and own[0] != n):
+    if tuple(x.shape[-axes:]) not in ({(n,), (1,)} if axes == 1 else {(n, d)}):
         wanted = f"(..., {n}) or (..., 1)" if axes == 1 else f"(..., {n}, {d})"
         hint = "; decays of each channel are gk" if name == "g" and tuple(x.shape[-2:]) == (n, d) else ""
         shape = tuple(x.shape)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from types import ModuleType
 from typing import NamedTuple
 
+import numpy as np
 from array_api_compat import device
 
-from kernattn._arrays.namespaces import Array, namespace, unmasked, without_flags
+from kernattn._arrays.namespaces import Array, namespace, without_flags
 from kernattn.attention._gated import GatedState, gated_arguments
 from kernattn.errors import StateMismatchError
 from kernattn.ops.gated import OP
+from kernattn.ops.gated.reference import log_decays
 
 
 class GatedStretch(NamedTuple):
@@ -20,6 +22,7 @@ class GatedStretch(NamedTuple):
     through: Array  # Phi: decays (..., d, 1) or (..., 1, 1), or a matrix (..., d, d) where tokens erase
 
 
+@np.errstate(over="ignore")
 def gated_state(
     k: Array,
     v: Array,
@@ -83,11 +86,8 @@ def gated_state(
     _, s = run(*given)
     xp, d = namespace(s=s), k.shape[-1]
     if beta is None and erase is None:
-        total = xp.zeros_like(s[..., :1, :1])
-        for logs in (None if given[3] is None else given[3][..., None], given[4]):
-            if logs is not None:
-                total = total + xp.sum(unmasked(xp.astype(logs, s.dtype), key_mask), axis=-2)[..., None]
-        return GatedStretch(s, xp.exp(total))
+        total = xp.sum(log_decays(xp, given[3], given[4], key_mask, xp.zeros_like(s[..., :1, :1])), axis=-2)
+        return GatedStretch(s, xp.exp(total)[..., None])
     unit = xp.broadcast_to(xp.eye(d, dtype=s.dtype, device=device(s)), (*s.shape[:-2], d, d))
     nothing = xp.zeros_like(xp.broadcast_to(values[..., :1], (*values.shape[:-1], d)))
     _, matrix = run(*given[:2], nothing, *given[3:10], unit, *given[11:])

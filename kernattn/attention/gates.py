@@ -124,7 +124,7 @@ def softplus(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
     xp = namespace(a=a, a_log=a_log, dt_bias=dt_bias)
     _check_heads("a", a, a_log=a_log, dt_bias=dt_bias)
     a, a_log, dt_bias = _wide(xp, a=a, a_log=a_log, dt_bias=dt_bias)
-    return {"g": -xp.exp(a_log)[..., None] * xp.logaddexp(a + dt_bias[..., None], xp.zeros_like(a))}
+    return {"g": -xp.exp(a_log)[..., None] * _softplus(xp, a + dt_bias[..., None])}
 
 
 def delta_net(b: Array, *, most: float = 1.0) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def kda(a: Array, a_log: Array, dt_bias: Array, b: Array) -> dict[str, Any]:
     _check_heads("b", b, a_log=a_log)
     _check_channels("a", a, dt_bias=dt_bias)
     a, a_log, dt_bias = _wide(xp, a=a, a_log=a_log, dt_bias=dt_bias)
-    logs = -xp.exp(a_log)[..., None, None] * xp.logaddexp(a + dt_bias[..., None, :], xp.zeros_like(a))
+    logs = -xp.exp(a_log)[..., None, None] * _softplus(xp, a + dt_bias[..., None, :])
     return {"gk": logs, **delta_net(b)}
 
 
@@ -496,8 +496,12 @@ def _fits(own: Sequence[int], axes: Sequence[int]) -> bool:
     return len(own) <= len(axes) and all(x in (1, y) for x, y in zip(own[::-1], axes[::-1], strict=False))
 
 
+def _softplus(xp: Any, x: Array) -> Array:
+    return xp.logaddexp(x, xp.zeros_like(x))
+
+
 def _log_sigmoid(xp: Any, x: Array) -> Array:
-    return -xp.logaddexp(-x, xp.zeros_like(x))
+    return -_softplus(xp, -x)
 
 
 def _constants(logs: list[float], like: Array) -> Array:

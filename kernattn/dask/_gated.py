@@ -13,11 +13,11 @@ from kernattn import attention
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import instance_of
 from kernattn.attention import GatedState, GatedStretch, gated_state, merge_states
-from kernattn.attention._gated import gated_arguments
+from kernattn.attention._gated import gated_arguments, pair_of
 from kernattn.dask._arrays import check_sized, count_chunks, drop_empty_chunks, lead_chunks, shared_chunks, whole_rows
 from kernattn.dask._graph import Key, Tasks, block_of, first_place, key_of, place_in
 from kernattn.dask._trees import add_prefixes
-from kernattn.errors import ParameterError, ShapeError
+from kernattn.errors import ShapeError
 from kernattn.ops.dispatch import check_backend
 
 Rows = Sequence[Array | None]
@@ -130,14 +130,10 @@ def _check(
     state: GatedState | None,
 ) -> tuple[Any, dict[str, Any], list[Any]]:
     """Check arguments; return queries, what stands beside keys as (..., n, c), and sums of a state, in their chunks."""
-    if erase is not None and (not isinstance(erase, tuple | list) or len(erase) != 2):
-        raise ParameterError(
-            f"erase must be a pair of arrays, what is read and where it is added; got {type(erase).__name__}"
-        )
-    read, write = (None, None) if erase is None else erase
+    read, write = pair_of(erase)
     arrays = {"q": q, "k": k, "v": v, "g": g, "gk": gk, "beta": beta, "erase[0]": read, "erase[1]": write}
     for name, x in arrays.items():
-        if x is not None or name in ("q", "k", "v") or (erase is not None and name.startswith("erase")):
+        if x is not None or name in ("q", "k", "v"):
             check_sized(name, x)
             if x.ndim < (1 if name in ("g", "beta") else 2):
                 raise ShapeError(f"{name} must have an axis of tokens; got {x.shape}")

@@ -241,6 +241,9 @@ def test_extreme_rows_and_gates(backend):
     logs = {"g": np.full(3, least), "gk": np.full((3, 2), least)}
     out, _ = ka.gated_linear_attention(np.ones_like(q), np.ones_like(q), v, **logs, scale=1.0, backend=backend)
     np.testing.assert_array_equal(out[:, 0], [0, 2, 4])
+    stretch = ka.attention.gated_state(np.ones_like(q), v, **logs, backend=backend)
+    np.testing.assert_array_equal(stretch.s[0], [2])
+    np.testing.assert_array_equal(stretch.through, np.zeros((2, 1)))
     half = {"g": np.full(3, -1, "f2"), "gk": np.full((3, 2), -0.0003, "f2")}
     ones = np.ones((3, 2), "f2")
     _, after = ka.gated_linear_attention(ones, ones, ones, **half, backend=backend)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace, zeros
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace, unmasked, zeros
 from kernattn.ops.causal.reference import count_segments
 
 CHUNK = 16
@@ -127,16 +127,12 @@ def lower(
     dtype = accumulation_dtype(xp, v)
 
     def rows(x: Array) -> Array:
-        x = xp.astype(x, dtype, copy=False)
-        return x if key_mask is None else xp.where(key_mask[..., None], x, xp.zeros_like(x))
+        return unmasked(xp.astype(x, dtype, copy=False), key_mask)
 
     q, k, v = xp.astype(q, dtype, copy=False), rows(k), rows(v)
     if l2_normalise:
         q, k = q * inverse_norm(xp, q), k * inverse_norm(xp, k)
-    decay = xp.zeros_like(k[..., :1])
-    for logs in (None if g is None else g[..., None], gk):
-        if logs is not None:
-            decay = decay + rows(logs)
+    decay = log_decays(xp, g, gk, key_mask, xp.zeros_like(k[..., :1]))
     fresh = None if segment_ids is None else starts(xp, segment_ids)[..., None]
     if fresh is not None:
         decay = xp.where(fresh, -xp.inf, decay)
@@ -148,6 +144,16 @@ def lower(
         a, b = rows(read), rows(write)
         a = a if fresh is None else xp.where(fresh, xp.zeros_like(a), a)
     return Tokens(q * scale, k, v, decay, a, b, fresh)
+
+
+@np.errstate(over="ignore")
+def log_decays(xp: ModuleType, g: Array | None, gk: Array | None, key_mask: Array | None, none: Array) -> Array:
+    """Return the logs of decays (..., n, d), or (..., n, 1) without gk, added to `none`, 0 where there is no key."""
+    total = none
+    for logs in (None if g is None else g[..., None], gk):
+        if logs is not None:
+            total = total + unmasked(xp.astype(logs, total.dtype, copy=False), key_mask)
+    return total
 
 
 def inverse_norm(xp: ModuleType, x: Array) -> Array:
