@@ -188,8 +188,8 @@ class FavorAttention(LinearAttention):
     between steps. A call that a backward pass computes again, as checkpointing and `reversible` do, is not counted, and
     has the draw that it had. It is one of the last 256, known by a number that each call takes from PyTorch's
     generator, which checkpointing puts back: ``preserve_rng_state=False`` is refused where there were redraws.
-    `reversible` refuses a redraw between a call and its backward pass. Without an interval, one by hand is not seen.
-
+    `reversible` refuses a redraw between a call and its backward pass. Without an interval, a redraw by hand is not
+    noticed.
 
     Examples
     --------

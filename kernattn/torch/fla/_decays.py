@@ -24,7 +24,7 @@ def chunk_simple_gla(
     cu_seqlens_cpu: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    r""":math:`S_t = e^{g_t} S_{t-1} + k_t v_t^T`: a decay for each head.
+    r"""Run linear attention with a decay for each head, :math:`S_t = e^{g_t} S_{t-1} + k_t v_t^T`.
 
     Arguments are those of `chunk_gated_delta_rule`, with logs of decays in g (B, T, H), or constant in `g_gamma` (H,),
     or both.
@@ -69,7 +69,7 @@ def chunk_gla(
     cu_seqlens: Tensor | None = None,
     cu_seqlens_cpu: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    r""":math:`S_t = \mathrm{diag}(e^{g_t}) S_{t-1} + k_t v_t^T` (Yang et al. 2024): a decay for each channel.
+    r"""Run gated linear attention (Yang et al. 2024), :math:`S_t = \mathrm{diag}(e^{g_t}) S_{t-1} + k_t v_t^T`.
 
     Arguments are those of `chunk_gated_delta_rule`, but g is (B, T, H, K).
     """
@@ -110,7 +110,7 @@ def chunk_retention(
     cu_seqlens: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    r""":math:`S_t = (1 - 2^{-5 - h}) S_{t-1} + k_t v_t^T` for head h (Sun et al. 2023).
+    r"""Run RetNet's retention (Sun et al. 2023), :math:`S_t = (1 - 2^{-5 - h}) S_{t-1} + k_t v_t^T` for head h.
 
     Arguments are those of `chunk_gated_delta_rule`.
     """
@@ -152,7 +152,9 @@ def chunk_lightning_attn(
     cu_seqlens: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    r""":math:`S_t = e^{g} S_{t-1} + k_t v_t^T`, where :math:`g = -8 h / H\,(1 - \ell / L)` for head h and layer l of L.
+    r"""Run lightning attention, :math:`S_t = e^{g} S_{t-1} + k_t v_t^T`.
+
+    Here :math:`g = -8 h / H\,(1 - \ell / L)` for head h and layer l of L.
 
     Arguments are those of `chunk_gated_delta_rule`. MiniMax's own models have other decays: `kernattn.gates.lightning`.
     """

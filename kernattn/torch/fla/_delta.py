@@ -29,7 +29,9 @@ def chunk_gated_delta_rule(
     dt_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    r""":math:`S_t = (I - \beta_t k_t k_t^T) e^{g_t} S_{t-1} + \beta_t k_t v_t^T` (Yang, Kautz and Hatamizadeh 2024).
+    r"""Run the gated delta rule (Yang, Kautz and Hatamizadeh 2024).
+
+    :math:`S_t = (I - \beta_t k_t k_t^T) e^{g_t} S_{t-1} + \beta_t k_t v_t^T`
 
     Parameters
     ----------
@@ -151,7 +153,9 @@ def chunk_kda(
     dt_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    r""":math:`S_t = (I - \beta_t k_t k_t^T) \mathrm{diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T` (Kimi 2025).
+    r"""Run Kimi Delta Attention (Kimi 2025).
+
+    :math:`S_t = (I - \beta_t k_t k_t^T) \mathrm{diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T`
 
     Arguments are those of `chunk_gated_delta_rule`, but g is (B, T, HV, K) and `dt_bias` (HV K,). With
     `use_gate_in_kernel` and a `lower_bound` l, the gate is :math:`l\,\sigma(e^A (g + b))`. `safe_gate` and
@@ -208,7 +212,7 @@ def chunk_delta_rule(
     cu_seqlens_cpu: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    r""":math:`S_t = (I - \beta_t k_t k_t^T) S_{t-1} + \beta_t k_t v_t^T` (Yang et al. 2024).
+    r"""Run the delta rule (Yang et al. 2024), :math:`S_t = (I - \beta_t k_t k_t^T) S_{t-1} + \beta_t k_t v_t^T`.
 
     Arguments are those of `chunk_gated_delta_rule`.
     """

@@ -31,9 +31,10 @@ def mamba_chunk_scan_combined(
     dt_limit: tuple[float, float] = (0.0, float("inf")),
     return_final_states: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    r""":math:`S_t = e^{\Delta_t A} S_{t-1} + \Delta_t x_t B_t^T`, :math:`y_t = S_t C_t + D x_t` (Dao and Gu 2024).
+    r"""Run Mamba-2's state space (Dao and Gu 2024).
 
-    It is `kernattn.gated_linear_attention` of `kernattn.gates.mamba2`.
+    :math:`S_t = e^{\Delta_t A} S_{t-1} + \Delta_t x_t B_t^T` and :math:`y_t = S_t C_t + D x_t`. It is
+    `kernattn.gated_linear_attention` of `kernattn.gates.mamba2`.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ def chunk_rwkv6(
     cu_seqlens_cpu: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    r""":math:`o_t = (S_{t-1} + \mathrm{diag}(u) k_t v_t^T)^T r_t` (Peng et al. 2024).
+    r"""Run RWKV-6 (Peng et al. 2024), :math:`o_t = (S_{t-1} + \mathrm{diag}(u) k_t v_t^T)^T r_t`.
 
     :math:`S_t = \mathrm{diag}(e^{w_t}) S_{t-1} + k_t v_t^T`. w (B, T, H, K) has logs of decays, and u is (H, K).
     Arguments are otherwise those of `chunk_gated_delta_rule`.
@@ -96,7 +96,7 @@ def chunk_rwkv7(
     cp_context: Any = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    r""":math:`S_t = (\mathrm{diag}(e^{w_t}) + b_t a_t^T) S_{t-1} + k_t v_t^T`, read by r (Peng et al. 2025).
+    r"""Run RWKV-7 (Peng et al. 2025), :math:`S_t = (\mathrm{diag}(e^{w_t}) + b_t a_t^T) S_{t-1} + k_t v_t^T`.
 
     w (B, T, H, K) has logs of decays; r, k, a and b are of that shape. Arguments are otherwise those of
     `chunk_gated_delta_rule`, but for the scale, which is 1 by default.
