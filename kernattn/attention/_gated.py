@@ -352,7 +352,7 @@ def _check_gate(name: str, x: Array, q: Array, d: int) -> tuple[int, ...]:
     if 0 in x.shape:
         raise EmptyInputError(f"{name} must not be empty; got shape {tuple(x.shape)}")
     n, axes = q.shape[-2], 1 if name in ("g", "beta") else 2
-    if tuple(x.shape[-axes:]) not in ({(n,), (1,)} if axes == 1 else {(n, d)}):
+    if tuple(x.shape[-axes:]) not in (((n,), (1,)) if axes == 1 else ((n, d),)):
         wanted = f"(..., {n}) or (..., 1)" if axes == 1 else f"(..., {n}, {d})"
         hint = "; decays of each channel are gk" if name == "g" and tuple(x.shape[-2:]) == (n, d) else ""
         shape = tuple(x.shape)
