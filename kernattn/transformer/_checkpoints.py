@@ -30,11 +30,11 @@ from kernattn.transformer._gated_families import mamba2_config, mamba2_weight, q
 from kernattn.transformer._params import each_shape
 
 FAMILIES = {
-    "bert": Family("bert", bert_config, bert_weight),
-    "gpt2": Family("transformer", gpt2_config, gpt2_weight),
-    "llama": Family("model", llama_config, llama_weight),
-    "mamba2": Family("backbone", mamba2_config, mamba2_weight),
-    "qwen3_next": Family("model", qwen3_next_config, qwen3_next_weight),
+    "bert": Family("bert", "BertModel", bert_config, bert_weight),
+    "gpt2": Family("transformer", "GPT2Model", gpt2_config, gpt2_weight),
+    "llama": Family("model", "LlamaModel", llama_config, llama_weight),
+    "mamba2": Family("backbone", "Mamba2Model", mamba2_config, mamba2_weight),
+    "qwen3_next": Family("model", "Qwen3NextModel", qwen3_next_config, qwen3_next_weight),
 }
 
 
@@ -93,7 +93,7 @@ def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tupl
             raise ParameterError(f"the model must be one of {', '.join(FAMILIES)}; {place} holds {shown(kind)}")
         family = FAMILIES[kind]
         config = family.config(about)
-        if about.get("architectures") in ([f"{family}Model"] for family in ("GPT2", "Llama", "Mamba2", "Qwen3Next")):
+        if about.get("architectures") == [family.headless]:
             config = replace(config, output=None)
     given: Arrays = {}
     for name, array in _tensors(place):

@@ -262,7 +262,7 @@ def _mixer_of(m: Gated) -> Any:
     kind = m.kind
     return Mixer(
         m.heads, m.groups, m.key_dim, m.value_dim, m.span, DECAYS.index(kind.decay), m.decay_rank,
-        GATES.index(kind.gate), m.gate_rank, kind.gate_first, kind.erases, m.member == "mamba2",
+        GATES.index(kind.gate), m.gate_rank, kind.gate_first, kind.erases, kind.state_space,
         m.channels + (m.heads if kind.erases else 0) + (m.decay_rank or m.decays),
         0 if kind.gate is None else m.gate_rank or m.values,
     )  # fmt: skip

@@ -19,7 +19,8 @@ Arrays = dict[str, NDArray[Any]]
 class Family(NamedTuple):
     """How a kind of models says its sizes, and calls its weights."""
 
-    prefix: str
+    prefix: str  # of weights that a model with a head has
+    headless: str  # the class without one
     config: Callable[[dict[str, Any]], Config]
     weight: Callable[[Arrays, str, Config], NDArray[Any] | None]
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, unmasked, zeros
 from kernattn.attention import GatedState, gated_linear_attention, gates
+from kernattn.ops.causal_conv import OP as CONV
 from kernattn.transformer._members import Gated
 from kernattn.transformer._parts import Params, linear, sigmoid, silu, standardise
 
@@ -31,19 +32,18 @@ def mix(
     if m.span:
         mixed, window = _convolve(params, m, f"{name}.conv", mixed, before, mask)
     q, k = (_grouped(mixed[..., i * m.keys : (i + 1) * m.keys], m.groups, 1) for i in range(2))
-    v = values = _grouped(mixed[..., 2 * m.keys :], m.groups, m.heads // m.groups)
+    v = _grouped(mixed[..., 2 * m.keys :], m.groups, m.heads // m.groups)
     g, gk, step = _decays(params, m, name, x)
-    if m.member == "mamba2":
-        values = xp.astype(v * step[..., None], v.dtype, copy=False)
+    values = v if step is None else xp.astype(v * step[..., None], v.dtype, copy=False)
     beta = None
     if kind.erases:
         beta = sigmoid(_of_heads(m, linear(params, f"{name}.beta", x)))
     out, state = gated_linear_attention(
-        q, k, values, g=g, gk=gk, beta=beta, scale=1.0 if m.member == "mamba2" else None, l2_normalise=kind.erases,
+        q, k, values, g=g, gk=gk, beta=beta, scale=1.0 if kind.state_space else None, l2_normalise=kind.erases,
         state=None if before is None else GatedState(before.s),
         key_mask=None if mask is None else mask[..., None, None, :],
     )  # fmt: skip
-    if m.member == "mamba2":
+    if kind.state_space:
         out = out + v * xp.reshape(params[f"{name}.skip"], (m.groups, -1, 1, 1))
     rows = _rows(m, out)
     gate = None if kind.gate is None else _through(params, f"{name}.gate", x, m.gate_rank)
@@ -60,13 +60,8 @@ def _convolve(
     if begun is None:
         begun = zeros(xp, (*x.shape[:-2], past, m.channels), x.dtype, x)
     whole = xp.concat([begun, x], axis=-2)
-    weight, wide = params[f"{name}.weight"], accumulation_dtype(xp, x)
-    y = xp.zeros_like(xp.astype(x, wide))
-    for j in range(m.span):
-        y = y + xp.astype(whole[..., j : j + n, :], wide) * weight[j, :]
-    bias = params.get(f"{name}.bias")
-    y = y if bias is None else y + bias
-    y = xp.astype(silu(y), x.dtype, copy=False)
+    weight = xp.matrix_transpose(params[f"{name}.weight"])
+    y = CONV.implementation(whole)(whole, weight, params.get(f"{name}.bias"), True, None)[..., past:, :]
     if mask is None:
         return y, whole[..., n:, :]
     ends = n - xp.argmax(xp.astype(xp.flip(mask, axis=-1), xp.int32), axis=-1)  # after the last token that is there
@@ -74,26 +69,24 @@ def _convolve(
     return y, xp.take_along_axis(whole, xp.broadcast_to(at, (*begun.shape[:-1], m.channels)), axis=-2)
 
 
-def _decays(params: Params, m: Gated, name: str, x: Array) -> tuple[Array | None, Array | None, Array]:
-    """Return logs of decays g (groups, heads / groups, n) and gk (groups, 1, n, d), and what the rate multiplies."""
+def _decays(params: Params, m: Gated, name: str, x: Array) -> tuple[Array | None, Array | None, Array | None]:
+    """Return logs of decays g (groups, heads / groups, n) and gk (groups, 1, n, d), and the steps of a state space."""
     xp, kind = namespace(x=x), m.kind
     if kind.decay == "constant":
         logs = gates.retention(m.heads, like=x)["g"]
-        return xp.reshape(logs, (m.groups, -1, 1)), None, logs
+        return xp.reshape(logs, (m.groups, -1, 1)), None, None
     if kind.decay is None:
-        return None, None, x
+        return None, None, None
     logits = _through(params, f"{name}.decay", x, m.decay_rank)
     logits = xp.astype(logits, accumulation_dtype(xp, x), copy=False)
     if not kind.rate:
-        return None, gates.gla(_grouped(logits, m.groups, 1))["gk"], logits
-    step, rate = (
-        xp.logaddexp(logits, xp.zeros_like(logits)),
-        -xp.exp(xp.astype(params[f"{name}.decay.log_rate"], logits.dtype)),
-    )
+        return None, gates.gla(_grouped(logits, m.groups, 1))["gk"], None
+    step = xp.logaddexp(logits, xp.zeros_like(logits))
+    rate = -xp.exp(xp.astype(params[f"{name}.decay.log_rate"], logits.dtype))
     if kind.decay == "channel":
-        return None, _grouped(step, m.groups, 1) * xp.reshape(rate, (m.groups, 1, 1, 1)), step
+        return None, _grouped(step, m.groups, 1) * xp.reshape(rate, (m.groups, 1, 1, 1)), None
     step = _of_heads(m, step)
-    return step * xp.reshape(rate, (m.groups, -1, 1)), None, step
+    return step * xp.reshape(rate, (m.groups, -1, 1)), None, step if kind.state_space else None
 
 
 def _gate_and_normalise(m: Gated, rows: Array, gate: Array | None, eps: float, scale: Array) -> Array:

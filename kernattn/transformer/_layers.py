@@ -7,10 +7,10 @@ from typing import NamedTuple, TypeAlias
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn.transformer._attention import HeadAttention, Memory
 from kernattn.transformer._config import Config
-from kernattn.transformer._consulting import consult
 from kernattn.transformer._experts import Experts
 from kernattn.transformer._gated import Mix, mix
 from kernattn.transformer._members import Gated
+from kernattn.transformer._mixture_of_experts import mixture_of_experts
 from kernattn.transformer._parts import Params, feed_forward, linear, norm, sigmoid
 from kernattn.transformer._positions import Rotations, rotate
 
@@ -56,7 +56,7 @@ def apply_layer(
     if across is not None:
         parts["cross"] = partial(_attend_cross, params, config, f"{name}.cross", across)
     if experts is not None:
-        parts["feed_forward"] = partial(consult, params, experts, f"{name}.feed_forward")
+        parts["feed_forward"] = partial(mixture_of_experts, params, experts, f"{name}.feed_forward")
     elif config.hidden_width:
         parts["feed_forward"] = partial(feed_forward, params, config, f"{name}.feed_forward")
     for part, function in parts.items():

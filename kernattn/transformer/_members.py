@@ -15,7 +15,9 @@ class Member(NamedTuple):
     decay: str | None = None  # "constant", or computed for each "head" or each "channel"
     rate: bool = False  # is the log -e^A softplus(x), not log sigmoid(x) / 16?
     erases: bool = False  # is it a delta rule, whose keys have norm 1?
+    state_space: bool = False  # are values times the step log(1 + e^x), scores as they are, and D v added?
     gate: str | None = "silu"  # of the output
+    low_rank_gate: bool = False
     gate_first: bool = False  # or else the norm
     conv: int = 0  # tokens that the short convolution spans
 
@@ -23,10 +25,10 @@ class Member(NamedTuple):
 MEMBERS = {
     "retention": Member("constant"),
     "gla": Member("channel"),
-    "mamba2": Member("head", rate=True, gate_first=True, conv=4),
+    "mamba2": Member("head", rate=True, state_space=True, gate_first=True, conv=4),
     "delta": Member(erases=True, gate=None, conv=4),
     "gated_delta": Member("head", rate=True, erases=True, conv=4),
-    "kda": Member("channel", rate=True, erases=True, gate="sigmoid", conv=4),
+    "kda": Member("channel", rate=True, erases=True, gate="sigmoid", low_rank_gate=True, conv=4),
 }
 
 
@@ -133,4 +135,4 @@ class Gated:
     @property
     def gate_rank(self) -> int:
         """Rank of the matrix that the gate of the output comes from, 0 for a full one."""
-        return self.value_dim if self.member == "kda" else 0
+        return self.value_dim if self.kind.low_rank_gate else 0

@@ -108,7 +108,7 @@ def _gated(c: Config, m: Gated, name: str) -> Iterator[tuple[str, tuple[int, ...
             yield f"{name}.decay.log_rate", (m.heads if m.kind.decay == "head" else m.groups,)
     if m.kind.erases:
         yield from _linear(c, f"{name}.beta", c.dim, m.heads)
-    if m.member == "mamba2":
+    if m.kind.state_space:
         yield f"{name}.skip", (m.heads,)
     if m.gate_rank:
         yield f"{name}.gate.low.weight", (c.dim, m.gate_rank)

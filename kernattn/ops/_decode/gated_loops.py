@@ -11,6 +11,7 @@ from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.elementary import decayed, exponential
 from kernattn.ops._numba.codegen.memory import pad, window
 from kernattn.ops._numba.codegen.registers import LINE
+from kernattn.ops.gated.loops import inverse_norm
 from kernattn.ops.step.sums_loops import read, renew
 
 WIDE = 64
@@ -21,8 +22,6 @@ CONSTANT, OF_HEAD, OF_CHANNEL = 1, 2, 3
 GATES = None, "silu", "sigmoid"
 SILU = 1
 """By what numbers the loop knows them."""
-
-EPS = 1e-6  # beside the square of a key's norm, as `gated_linear_attention` has it
 
 
 class Mixer(NamedTuple):
@@ -39,7 +38,7 @@ class Mixer(NamedTuple):
     gate_rank: Any
     gate_first: Any
     erases: Any
-    steps: Any  # are values scaled by what the rate multiplies, and added to the output: Mamba-2?
+    state_space: Any  # are values times the step that the rate multiplies, and added to the output: Mamba-2?
     columns: Any  # of the joint matrix, before those of the gate
     gates: Any  # columns of the gate there
 
@@ -97,10 +96,7 @@ def _softplus(x, zero):
 @inner
 def _unit(x, by, y):
     """Write x times `by` over its norm."""
-    square = x.dtype.type(EPS)
-    for a in range(x.size):
-        square += x[a] * x[a]
-    factor = x.dtype.type(by) / math.sqrt(square)
+    factor = x.dtype.type(by) * inverse_norm(x)
     for a in range(x.size):
         y[a] = x[a] * factor
 
@@ -115,7 +111,7 @@ def recur(w, at, m, joint, row, rows, logits, logit_row, state, out, scratch):
     unit, zero, one = pad(max(d, e), LINE), w.dtype.type(0), w.dtype.type(1)
     decay, key, query = window(scratch, 0, d), window(scratch, unit, d), window(scratch, 2 * unit, d)
     reader, value, total = window(scratch, 3 * unit, d), window(scratch, 4 * unit, e), window(scratch, 5 * unit, e)
-    scale = one if m.steps > 0 else w.dtype.type(1 / math.sqrt(d))
+    scale = one if m.state_space > 0 else w.dtype.type(1 / math.sqrt(d))
     rates = m.groups * d if m.decay == OF_CHANNEL else m.heads
     skip = at + pad(rates, WIDE)
     for i in range(rows):
@@ -144,7 +140,7 @@ def recur(w, at, m, joint, row, rows, logits, logit_row, state, out, scratch):
                 elif m.decay == OF_HEAD:
                     step = _softplus(logits[i * logit_row + h], zero)
                     shrink = decayed(-w[at + h] * step)
-                    by = step if m.steps > 0 else by
+                    by = step if m.state_space > 0 else by
                 for a in range(d):
                     decay[a] = shrink
             for c in range(e):
@@ -157,7 +153,7 @@ def recur(w, at, m, joint, row, rows, logits, logit_row, state, out, scratch):
                 value[c] = by * (v[c] - total[c])
                 total[c] = zero
             renew(sums, sums, decay, key, query, value, total)
-            more = w[skip + h] if m.steps > 0 else zero
+            more = w[skip + h] if m.state_space > 0 else zero
             for c in range(e):
                 o[c] = total[c] + more * v[c]
     return at if m.decay == 0 else at + 2 * pad(rates, WIDE)

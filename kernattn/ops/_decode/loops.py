@@ -324,7 +324,7 @@ def _add_expert(w, at, x, dim, hidden, tiles, by, total):
 
 
 @inner
-def _consult(tiles, w, at, experts, rows, dim):
+def _mixture_of_experts(tiles, w, at, experts, rows, dim):
     """Write the sums over the experts that each row chooses; only those are read, row by row. Return what is next."""
     width, across, one = tiles.width, tiles.across, w.dtype.type(1)
     at = _multiply(w, at, tiles.normal, width, rows, dim, experts.count, tiles.qkv, across)
@@ -408,7 +408,7 @@ def _run(
             at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
         # the feed-forward part
         if experts.count > 0:
-            at = _consult(tiles, weights, at, experts, rows, dim)
+            at = _mixture_of_experts(tiles, weights, at, experts, rows, dim)
         else:
             if sizes.activation == SWIGLU:
                 at = _multiply(weights, at, plain, width, rows, dim, hidden, tiles.gate, up)

@@ -11,7 +11,7 @@ from kernattn.transformer._experts import Experts
 from kernattn.transformer._parts import Params, linear, sigmoid, silu
 
 
-def consult(params: Params, experts: Experts, name: str, x: Array) -> Array:
+def mixture_of_experts(params: Params, experts: Experts, name: str, x: Array) -> Array:
     """Return the rows (..., n, dim) of the experts that rows choose, weighed, and of the shared one."""
     xp, dim = namespace(x=x), x.shape[-1]
     rows = xp.reshape(x, (-1, dim))
