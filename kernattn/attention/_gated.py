@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernattn._arrays.bridge import Kept, autocast, library_of
 from kernattn._arrays.forms import Forms, form_of
@@ -19,6 +20,7 @@ from kernattn._arrays.namespaces import (
 )
 from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import boolean, finite_number, shown
+from kernattn._runtime.deprecated import warn_user
 from kernattn.attention._check import check_arrays, check_one_dim, check_out
 from kernattn.attention._shapes import equal
 from kernattn.errors import (
@@ -33,6 +35,7 @@ from kernattn.ops.gated import OP
 from kernattn.ops.gated_step import OP as STEP
 
 _passed = Forms()
+MOST = 2.0  # beta k^T k, beyond which a delta rule enlarges what it should replace
 
 
 class GatedState(NamedTuple):
@@ -86,7 +89,8 @@ def gated_linear_attention(
     gk : (..., n, d) array, optional
         Logarithms of decays of each channel; they add to those of `g`.
     beta : (..., n) or (..., 1) array, optional
-        How much of what k reads is replaced by v, in [0, 2] for keys of norm 1. Larger ones let states grow.
+        How much of what k reads is replaced by v, in [0, 2] for keys of norm 1. Where beta k^T k is above 2, the state
+        grows at every token: a warning tells where outputs are no longer finite.
     erase : pair of (..., n, d) arrays, optional
         What is read before the decay, a, and where it is added, b. It excludes `beta`.
     scale : float, optional
@@ -115,6 +119,11 @@ def gated_linear_attention(
     ShapeError, DTypeError, MixedLibraryError, ParameterError, StateMismatchError, BackendUnavailable
         Before any work, if an argument does not fit; where values can be looked at, if a gate is above 0.
 
+    Warns
+    -----
+    UserWarning
+        Outputs are not finite, for keys are too long for `beta`.
+
     Examples
     --------
     >>> import numpy as np
@@ -130,6 +139,8 @@ def gated_linear_attention(
     """
     given = gated_arguments(q, k, v, g, gk, beta, erase, scale, l2_normalise, state, key_mask, segment_ids)
     out, after = OP.implementation(v, backend)(*given)
+    if beta is not None and not l2_normalise:
+        _warn_of_growth(out, k, beta, q, v, g, gk)
     return out, GatedState(after)
 
 
@@ -328,17 +339,41 @@ def _check_logs(g: Array | None, gk: Array | None) -> None:
             raise ParameterError(f"{name} must be natural logarithms of decays, at most 0; got {most:g}")
 
 
+def _warn_of_growth(out: Array, k: Array, beta: Array, *others: Array | None) -> None:
+    """Warn where the last outputs are not finite, no argument is NaN, and keys are so long that states grow."""
+    if (last := _looked(out)) is None or np.isfinite(last[..., -1, :]).all():
+        return
+    seen = [_looked(x) for x in (k, beta, *others) if x is not None]
+    if any(x is None or np.isnan(x).any() for x in seen):
+        return
+    keys, shares = (np.asarray(x, np.float64) for x in seen[:2])
+    with np.errstate(over="ignore", invalid="ignore"):
+        most = np.max(shares * np.sum(keys**2, axis=-1))
+    if most > MOST * 1.01:  # rounding of a norm is no growth
+        warn_user(
+            f"outputs are not finite: beta is for keys of norm 1, and beta k^T k is up to {most:.3g} here, where above "
+            f"{MOST:g} states grow at every token; pass l2_normalise=True, or shorter keys",
+            UserWarning,
+        )
+
+
 def _most(logs: Array) -> float:
     """Return the largest number of an array but for NaN; -inf where nobody can look."""
-    if type(logs) is not np.ndarray:
-        library = library_of(logs)
-        if library is None or library.backend != "cpu":
-            return -np.inf
-        try:
-            logs = library.look(logs)
-        except Kept:
-            return -np.inf
-    return float(np.fmax.reduce(logs, axis=None))
+    seen = _looked(logs)
+    return -np.inf if seen is None else float(np.fmax.reduce(seen, axis=None))
+
+
+def _looked(x: Array) -> NDArray[Any] | None:
+    """Return an array of the CPU as NumPy's, None for a traced one, and for one on a GPU."""
+    if type(x) is np.ndarray:
+        return x
+    library = library_of(x)
+    if library is None or library.backend != "cpu":
+        return None
+    try:
+        return library.look(x)
+    except Kept:
+        return None
 
 
 def _check_gate(name: str, x: Array, q: Array, d: int) -> tuple[int, ...]:

@@ -253,6 +253,20 @@ def test_extreme_rows_and_gates(backend):
     close(out, recur(*3 * [wide[0]], erase=(wide[0], -0.1 * wide))[0])
 
 
+def test_keys_too_long_for_a_delta_rule_are_told():
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, 2, 600, 16)).astype(np.float32)
+    beta = rng.uniform(0, 1, (2, 600)).astype(np.float32)
+    with pytest.warns(UserWarning, match=r"beta k\^T k is up to .*, where above 2 .*l2_normalise=True"):
+        out, _ = ka.gated_linear_attention(q, k, v, beta=beta)
+    assert not np.isfinite(out[:, -1]).any()
+    assert np.isfinite(ka.gated_linear_attention(q, k, v, beta=beta, l2_normalise=True)[0]).all()
+    k /= np.linalg.norm(k, axis=-1, keepdims=True)
+    assert np.isfinite(ka.gated_linear_attention(q, k, v, beta=2 * beta)[0]).all()
+    v[0, 3] = np.nan  # not from growth: no warning
+    assert np.isnan(ka.gated_linear_attention(q, k, v, beta=beta)[0][0, 3:]).all()
+
+
 @pytest.mark.parametrize(("rule", "gate"), [*product(RULES, GATES)])
 def test_rows_that_lie_apart(rule, gate):
     """Heads last but one in memory, every second row or number, rows backwards, rows repeated: the same bits."""

@@ -27,6 +27,13 @@ def test_closed_forms_are_those_of_draws(keys, writes, rule):
         assert expected == pytest.approx((pairs - 1) / 4 * writes * (keys == "random") + writes - 1)
 
 
+def test_values_that_are_equally_near_count_by_halves():
+    """Linear attention reads the sum of both values of an orthogonal key: rounding does not decide which is nearer."""
+    cell = {"keys": "orthogonal", "writes": 2, "rule": "linear", "d": 32, "pairs": 24}
+    for seed in range(4):
+        assert trial(cell, np.random.default_rng(seed))["recall"] == 0.5
+
+
 def test_what_it_finds(found):
     """Fresh random keys are recalled best by linear attention, keys that are written again by the delta rule."""
     records, page, _ = found("capacity")
