@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("ml_dtypes")
 
+from kernattn.attention import GatedState  # noqa: E402
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError  # noqa: E402
 from kernattn.torch import fla  # noqa: E402
 
@@ -328,7 +329,9 @@ def test_narrow_tensors(given):
 
 REFUSED = {
     "cp_context": (ParameterError, {"cp_context": object()}),
-    "head_first": (ParameterError, {"head_first": True}),
+    "head_first .* transpose to": (ParameterError, {"head_first": True}),
+    "got GatedState; give its array": (DTypeError, {"initial_state": GatedState(draw(B, HV, K, V))}),
+    "beta must be a tensor; got ndarray": (DTypeError, {"beta": draw(B, T, HV).numpy()}),
     "allow_neg_eigval": (ParameterError, {"allow_neg_eigval": True}),
     "A_log": (ParameterError, {"use_gate_in_kernel": True}),
     "exclude each other": (ParameterError, {"state_v_first": True, "transpose_state_layout": True}),

@@ -399,7 +399,10 @@ def _sums_of(state: Any, q: Array, v: Array, lead: tuple[int, ...]) -> Array:
     """Return the sums of a state, which must fit."""
     if not isinstance(state, GatedState):
         kind = type(state).__name__
-        raise DTypeError(f"state must be a GatedState, as gated_linear_attention returns it; got {kind}")
+        hint = "; an array of a state becomes one by ka.attention.GatedState(array)" if hasattr(state, "shape") else ""
+        if kind == "GatedStretch":
+            hint = "; merge_states(state, stretch) is the state after it, and GatedState(stretch.s) that from the start"
+        raise DTypeError(f"state must be a GatedState, as gated_linear_attention returns it; got {kind}{hint}")
     xp = namespace(state=state.s, q=q)
     shape = (*lead, q.shape[-1], v.shape[-1])
     if tuple(state.s.shape) != shape:

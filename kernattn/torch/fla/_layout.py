@@ -46,7 +46,8 @@ def run(
     """
     for name, value in others.items():
         if value is not None and value is not False:
-            raise ParameterError(f"{name} is not among what gated linear attention can do here; leave it out")
+            hint = "transpose to (B, T, heads, channels)" if name == "head_first" else "leave it out"
+            raise ParameterError(f"{name} is not among what gated linear attention can do here; {hint}")
     if transpose_state_layout is not None:
         if state_v_first:
             raise ParameterError("state_v_first and its old name transpose_state_layout exclude each other")
@@ -56,6 +57,10 @@ def run(
     if erase is not None:
         given |= {"a": erase[0], "b": erase[1]}
     arrays = {name: x for name, x in given.items() if x is not None}
+    for name, x in {**given, "initial_state": initial_state}.items():
+        if not (x is None or isinstance(x, Tensor)):
+            hint = "; give its array, state.s" if isinstance(x, GatedState) else ""
+            raise DTypeError(f"{(names or {}).get(name, name)} must be a tensor; got {type(x).__name__}{hint}")
     _check(arrays, constant, names or {})
     wide = accumulation_dtype(torch, q)
     arrays |= {name: x.to(wide) for name, x in arrays.items() if x.dtype != wide and name not in ("q", "k", "v")}
