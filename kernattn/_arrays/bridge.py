@@ -200,14 +200,15 @@ class Torch(Library):
 
     def lend(self, array: Array) -> Array:
         """Return the NumPy array of a tensor's memory, or raise Kept where it has none."""
+        bfloat16 = array.dtype is self.bfloat16  # which `numpy` refuses, by an error that costs more than a small call
         try:
-            if type(array) in self.kinds and not array.requires_grad and not self.transformed(array):
+            if not bfloat16 and type(array) in self.kinds and not array.requires_grad and not self.transformed(array):
                 return array.numpy()  # it raises for whatever else is not plain
         except (RuntimeError, TypeError):
             pass
         array = self.plain(array)
         try:
-            if array.dtype is self.bfloat16:
+            if bfloat16:
                 return array.view(self.torch.int16).numpy().view(self.named[array.dtype])
             return array.numpy()
         except (RuntimeError, TypeError, KeyError) as error:  # a layout, a dtype
@@ -217,10 +218,9 @@ class Torch(Library):
         """Return the tensor of a NumPy array's memory, which nobody else writes to."""
         if not array.flags.carray:
             array = np.array(array, order="C")
-        try:
-            return self.from_numpy(array)
-        except TypeError:  # of bfloat16
+        if array.dtype.kind == "V":  # bfloat16
             return self.from_numpy(array.view(np.int16)).view(self.bfloat16)
+        return self.from_numpy(array)
 
 
 def cast(torch: Any, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
