@@ -334,9 +334,8 @@ def check_gates(gates: dict[str, Array | None], q: Array, columns: int) -> dict[
 
 def _check_logs(g: Array | None, gk: Array | None) -> None:
     """Raise where a log of a decay is above 0; a traced one, and one on a GPU, is not looked at."""
-    for name, logs in (("g", g), ("gk", gk)):
-        if logs is not None and (most := _most(logs)) > 0:
-            raise ParameterError(f"{name} must be natural logarithms of decays, at most 0; got {most:g}")
+    if (why := refused_logs(g=g, gk=gk)) is not None:
+        raise ParameterError(why)
 
 
 def _warn_of_growth(out: Array, k: Array, beta: Array, *others: Array | None) -> None:
@@ -357,10 +356,24 @@ def _warn_of_growth(out: Array, k: Array, beta: Array, *others: Array | None) ->
         )
 
 
-def _most(logs: Array) -> float:
+def refused_logs(**given: Array | None) -> str | None:
+    """Return why logs of decays are refused, by their names; None where they are not."""
+    for name, logs in given.items():
+        if logs is not None and (most := largest(logs)) > 0:
+            return f"{name} must be natural logarithms of decays, at most 0; got {most:g}"
+    return None
+
+
+def largest(x: Array) -> float:
     """Return the largest number of an array but for NaN; -inf where nobody can look."""
-    seen = _looked(logs)
+    seen = _looked(x)
     return -np.inf if seen is None else float(np.fmax.reduce(seen, axis=None))
+
+
+def rate(a_log: Array) -> Array:
+    """Return e^A, a float even where A is large: infinity times 0, a slope among them, would be NaN."""
+    xp = namespace(a_log=a_log)
+    return xp.exp(xp.clip(a_log, None, 88.0 if a_log.dtype == xp.float32 else 709.0))
 
 
 def _looked(x: Array) -> NDArray[Any] | None:

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, unmasked, zeros
 from kernattn.attention import GatedState, gated_linear_attention, gates
+from kernattn.attention._gated import rate as decay_rate
 from kernattn.ops.causal_conv import OP as CONV
 from kernattn.transformer._members import Gated
 from kernattn.transformer._parts import Params, linear, sigmoid, silu, standardise
@@ -82,7 +83,7 @@ def _decays(params: Params, m: Gated, name: str, x: Array) -> tuple[Array | None
     if not kind.rate:
         return None, gates.gla(_grouped(logits, m.groups, 1))["gk"], None
     step = xp.logaddexp(logits, xp.zeros_like(logits))
-    rate = -xp.exp(xp.astype(params[f"{name}.decay.log_rate"], logits.dtype))
+    rate = -decay_rate(xp.astype(params[f"{name}.decay.log_rate"], logits.dtype))
     if kind.decay == "channel":
         return None, _grouped(step, m.groups, 1) * xp.reshape(rate, (m.groups, 1, 1, 1)), None
     step = _of_heads(m, step)

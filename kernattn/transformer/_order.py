@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn.attention import gates
+from kernattn.attention._gated import rate as decay_rate
 from kernattn.transformer._config import Config
 from kernattn.transformer._experts import Experts
 from kernattn.transformer._members import Gated
@@ -102,7 +103,7 @@ def _gated(params: Params, m: Gated, name: str) -> Iterator[Pair]:
     if m.kind.decay == "constant":
         yield -gates.retention(m.heads, like=params[f"{name}.q.weight"])["g"][:, 0], None
     elif m.kind.decay is not None:
-        rates = np.exp(params[f"{name}.decay.log_rate"]) if m.kind.rate else np.full(m.groups, 1 / 16, np.float32)
+        rates = decay_rate(params[f"{name}.decay.log_rate"]) if m.kind.rate else np.full(m.groups, 1 / 16, np.float32)
         yield np.repeat(rates, m.decays // len(rates)), params.get(f"{name}.skip")
     yield np.tile(params[f"{name}.out_norm.scale"], 1 if m.kind.gate_first else m.heads), None
     yield _linear(params, f"{name}.out")

@@ -49,6 +49,13 @@ def test_members():
     )
 
 
+def test_rates_that_overflow_make_no_nan():
+    """e^A is infinite from A = 89 on, and log(1 + e^a) is 0 for a = -200."""
+    a, a_log, c = (np.full(shape, x, np.float32) for shape, x in (((1, 2), -200), (1, 100), (1, 0)))
+    assert np.all(ka.gates.softplus(a, a_log, c)["g"] == 0)
+    assert np.all(ka.gates.kda(a[..., None], a_log, c[:, None], a)["gk"] == 0)
+
+
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 

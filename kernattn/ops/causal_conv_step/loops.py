@@ -19,7 +19,8 @@ def advance_taps(sizes, state, x, weight, bias, silu, out):
             total += factors[taps - 1] * x[first + c]
             for j in range(length - 1):
                 kept[j] = kept[j + 1]
-            kept[length - 1] = x[first + c]
+            if length > 0:  # a convolution of one tap remembers nothing
+                kept[length - 1] = x[first + c]
             out[first + c] = total
     if silu:
         activate(window(out, 0, out.size))

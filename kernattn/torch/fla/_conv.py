@@ -115,7 +115,7 @@ def causal_conv1d_update(
         )
     if x.shape[2] > 1:
         whole = torch.cat([conv_state.to(x.dtype), x], dim=-1)
-        conv_state.copy_(whole[..., -length:])
+        conv_state.copy_(whole[..., x.shape[2] :])
         return causal_conv1d_fn(whole, weight, bias, activation=activation)[..., length:]
     run = causal_conv_step if torch.compiler.is_compiling() else STEP.implementation(x)
     out, after = run(conv_state, x[..., 0], weight, bias, silu)

@@ -74,8 +74,8 @@ def chunk_gla(
     Arguments are those of `chunk_gated_delta_rule`, but g is (B, T, H, K).
     """
     return run(
-        q, k, v, gk=g, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
-        state_v_first=state_v_first, cu_seqlens=cu_seqlens,
+        q, k, v, gk=g, names={"gk": "g"}, scale=scale, initial_state=initial_state,
+        output_final_state=output_final_state, state_v_first=state_v_first, cu_seqlens=cu_seqlens,
     )  # fmt: skip
 
 

@@ -158,11 +158,11 @@ def chunk_kda(
     :math:`S_t = (I - \beta_t k_t k_t^T) \mathrm{diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T`
 
     Arguments are those of `chunk_gated_delta_rule`, but g is (B, T, HV, K) and `dt_bias` (HV K,). With
-    `use_gate_in_kernel` and a `lower_bound` l, the gate is :math:`l\,\sigma(e^A (g + b))`. `safe_gate` and
-    `disable_recompute` change no result; `return_intermediate_states` is not supported.
+    `use_gate_in_kernel` and a `lower_bound` l, the gate is :math:`l\,\sigma(e^A (g + b))`, and A may be left out.
+    `safe_gate` and `disable_recompute` change no result; `return_intermediate_states` is not supported.
     """
     return run(
-        q, k, v, gk=gate(g, A_log, dt_bias, lower_bound) if use_gate_in_kernel else g,
+        q, k, v, gk=gate(g, A_log, dt_bias, lower_bound) if use_gate_in_kernel else g, names={"gk": "g"},
         beta=strength(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval), scale=scale, initial_state=initial_state,
         output_final_state=output_final_state, use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
         state_v_first=state_v_first, cu_seqlens=cu_seqlens, cp_context=cp_context,
@@ -192,7 +192,7 @@ def fused_recurrent_kda(
 ) -> tuple[Tensor, Tensor | None]:
     """Like `chunk_kda`, in another order of arguments."""
     return run(
-        q, k, v, gk=gate(g, A_log, dt_bias, lower_bound) if use_gate_in_kernel else g,
+        q, k, v, gk=gate(g, A_log, dt_bias, lower_bound) if use_gate_in_kernel else g, names={"gk": "g"},
         beta=strength(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval), scale=scale, initial_state=initial_state,
         output_final_state=output_final_state, use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
         state_v_first=state_v_first, cu_seqlens=cu_seqlens, **others,

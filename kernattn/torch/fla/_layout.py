@@ -13,6 +13,7 @@ from torch.nn.functional import softplus
 
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.attention import GatedState, gated_linear_attention, gated_linear_attention_step
+from kernattn.attention._gated import rate, refused_logs
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
 
 
@@ -76,13 +77,18 @@ def run(
         state = state.to(wide)
     constant = None if constant is None else constant.to(wide)
     attend = partial(_attend, constant=constant, scale=scale, l2_normalise=use_qk_l2norm_in_kernel, reverse=reverse)
-    if cu_seqlens is None:
-        out, after = attend(arrays, state)
-    elif state is None and not output_final_state:
-        places = torch.arange(q.shape[1], device=q.device)
-        out, after = attend(arrays, None, torch.searchsorted(cu_seqlens[1:].to(places), places, right=True))
-    else:
-        out, after = _one_by_one(attend, arrays, state, cu_seqlens.tolist())
+    try:
+        if cu_seqlens is None:
+            out, after = attend(arrays, state)
+        elif state is None and not output_final_state:
+            places = torch.arange(q.shape[1], device=q.device)
+            out, after = attend(arrays, None, torch.searchsorted(cu_seqlens[1:].to(places), places, right=True))
+        else:
+            out, after = _one_by_one(attend, arrays, state, cu_seqlens.tolist())
+    except ParameterError as error:
+        logs = {(names or {}).get(name, name): arrays.get(name) for name in ("g", "gk")}
+        why = refused_logs(**logs, g_gamma=constant)
+        raise (error if why is None else ParameterError(why)) from None  # by the names of the caller
     if not output_final_state:
         return out, None
     return out, after.mT.contiguous() if state_v_first else after
@@ -203,16 +209,16 @@ def _check_packed(cu_seqlens: Tensor, q: Tensor) -> int:
 
 
 def gate(g: Tensor, a_log: Tensor | None, dt_bias: Tensor | None, lower_bound: float | None = None) -> Tensor:
-    r"""Return :math:`-e^A \log(1 + e^{g + b})`, or :math:`l\,\sigma(e^A (g + b))` of a lower bound l."""
-    if a_log is None:
+    r"""Return :math:`-e^A \log(1 + e^{g + b})`, or :math:`l\,\sigma(e^A (g + b))` of a lower bound l; no A is 0."""
+    if a_log is None and lower_bound is None:
         raise ParameterError("use_gate_in_kernel=True needs A_log, the logarithm of each head's rate")
     wide = accumulation_dtype(torch, g)
     heads, channels = g.shape[2], g.shape[3:]
-    rate = a_log.to(wide).exp().reshape(heads, *(1 for _ in channels))
+    own = 1.0 if a_log is None else rate(a_log.to(wide)).reshape(heads, *(1 for _ in channels))
     x = g.to(wide)
     if dt_bias is not None:
         x = x + dt_bias.to(wide).reshape(heads, *channels)
-    return -rate * softplus(x) if lower_bound is None else lower_bound * torch.sigmoid(rate * x)
+    return -own * softplus(x) if lower_bound is None else lower_bound * torch.sigmoid(own * x)
 
 
 def strength(beta: Tensor, use_sigmoid: bool, allow_neg_eigval: bool) -> Tensor:

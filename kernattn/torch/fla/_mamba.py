@@ -10,6 +10,7 @@ from torch.nn.functional import silu, softplus
 
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.attention import GatedState, gated_linear_attention
+from kernattn.attention._gated import largest
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.ops.selective_step import OP as STEP
 from kernattn.ops.selective_step.reference import selective_step
@@ -92,6 +93,7 @@ def mamba_chunk_scan_combined(
     heads, groups, wide = x.shape[2], B.shape[2], accumulation_dtype(torch, x)
     if heads % groups:
         raise ShapeError(f"heads of x must be a multiple of the groups of B, {groups}; got {heads}")
+    _check(x, dt, A, B, C, D, z, dt_bias)
     by_group = groups, heads // groups
     step = _steps(dt.to(wide), dt_bias, dt_softplus).clamp(*dt_limit)
     g = (step * A.to(wide)).transpose(1, 2).unflatten(1, by_group)
@@ -99,7 +101,11 @@ def mamba_chunk_scan_combined(
     k, q = (y.to(wide).transpose(1, 2).unsqueeze(2) for y in (B, C))
     state = None if initial_states is None else GatedState(initial_states.to(wide).mT.unflatten(1, by_group))
     ids = None if seq_idx is None else seq_idx[:, None, None]
-    y, (after,) = gated_linear_attention(q, k, v, g=g, scale=1.0, state=state, segment_ids=ids)
+    try:
+        y, (after,) = gated_linear_attention(q, k, v, g=g, scale=1.0, state=state, segment_ids=ids)
+    except ParameterError as error:
+        most = largest(A)
+        raise (error if most <= 0 else ParameterError(f"A must hold rates, at most 0; got {most:g}")) from None
     out = _finished(y.flatten(1, 2).transpose(1, 2), x.to(wide), D, z).to(x.dtype).contiguous()
     return (out, after.flatten(1, 2).mT.contiguous()) if return_final_states else out
 
@@ -166,19 +172,43 @@ def selective_state_update(
             raise ShapeError(
                 f"{name} must be (batch, groups, n) beside a state {tuple(state.shape)}; got {tuple(y.shape)}"
             )
+    A, dt = _one_a_head("A", A, 1), _one_a_head("dt", dt, 2)
+    dt_bias = None if dt_bias is None else _one_a_head("dt_bias", dt_bias, 1)
+    D = D if D is None or z is not None else _one_a_head("D", D, 1)
+    _check(x, dt, A, B, C, D, z, dt_bias)
     wide = accumulation_dtype(torch, x)
-    rates = _one_a_head("A", A, 1).to(wide)
-    step = _steps(
-        _one_a_head("dt", dt, 2).to(wide), None if dt_bias is None else _one_a_head("dt_bias", dt_bias, 1), dt_softplus
-    )
+    step = _steps(dt.to(wide), dt_bias, dt_softplus)
     before = state.to(wide)
     if torch.is_grad_enabled() and before is state and any(y.requires_grad for y in (state, x, dt, A, B, C)):
         before = state.clone()  # gradients need what was there
     run = selective_step if torch.compiler.is_compiling() else STEP.implementation(x)
-    out, after = run(before, x, step, rates, B, C, None if D is None or z is not None else _one_a_head("D", D, 1))
+    out, after = run(before, x, step, A.to(wide), B, C, D if z is None else None)
     if after is not state:
         state.copy_(after)
     return out if z is None else _finished(out, x, D, z).to(x.dtype)
+
+
+def _check(
+    x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None, dt_bias: Tensor | None
+) -> None:
+    """Raise where an argument does not fit x (..., heads, p) and B (..., groups, n)."""
+    size, groups = tuple(x.shape), (*x.shape[:-2], *B.shape[-2:])
+    by_head, numbers = size[:-1], size[-2:-1]
+    if (
+        dt.shape == by_head and A.shape == numbers and B.shape == groups and C.shape == groups
+        and (D is None or D.shape == numbers)
+        and (z is None or z.shape == size)
+        and (dt_bias is None or dt_bias.shape == numbers)
+    ):  # fmt: skip
+        return  # a step has no time to say more
+    fits = {
+        "dt": (dt, (by_head,)), "A": (A, (numbers,)), "B": (B, (groups,)), "C": (C, (groups,)),
+        "D": (D, (numbers, size[-2:])), "z": (z, (size,)), "dt_bias": (dt_bias, (numbers,)),
+    }  # fmt: skip
+    for name, (y, shapes) in fits.items():
+        if y is not None and tuple(y.shape) not in shapes:
+            wanted = " or ".join(map(str, shapes))
+            raise ShapeError(f"{name} must be {wanted} beside x {size}; got {tuple(y.shape)}")
 
 
 def _steps(dt: Tensor, bias: Tensor | None, made: bool) -> Tensor:
