@@ -1,0 +1,276 @@
+"""Gates and the delta rule: what users of flash-linear-attention, mamba_ssm and models with such layers reported."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from kernattn.errors import ParameterError, ShapeError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("ml_dtypes")
+fla = pytest.importorskip("kernattn.torch.fla")
+F = torch.nn.functional
+STATES = {"output_final_state": True}
+
+
+def draw(*shapes, seed=0, dtype=torch.float32):
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=rng).to(dtype) for shape in shapes]
+
+
+def unit(x):
+    return x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+
+
+def recur(q, k, v, g, beta, state=None, scale=None):
+    """S <- e^g S + k (beta (v - S^T k))^T and o = scale S^T q of tensors (B, n, heads, d), token by token in float64.
+
+    Without beta, nothing is erased. g (B, n, heads) or (B, n, heads, d) has logs of decays.
+    """
+    q, k, v, g = (x.double() for x in (q, k, v, g))
+    g = g if g.ndim == 4 else g[..., None]
+    s = q.new_zeros(*k.shape[:1], *k.shape[2:], v.shape[3]) if state is None else state.double()
+    out = []
+    for t in range(q.shape[1]):
+        s = g[:, t].exp()[..., None] * s
+        value = v[:, t] if beta is None else beta[:, t, :, None].double() * (v[:, t] - (k[:, t, :, None] @ s)[:, :, 0])
+        s = s + k[:, t, ..., None] * value[:, :, None]
+        out.append((q[:, t, :, None] @ s)[:, :, 0])
+    return (q.shape[-1] ** -0.5 if scale is None else scale) * torch.stack(out, 1), s
+
+
+def given(n, heads=2, d=8, dtype=torch.float32):
+    """Queries, keys of norm 1, values, logs of decays of heads and of channels, and strengths."""
+    q, k, v, g, gk, beta = draw(*[(1, n, heads, d)] * 3, (1, n, heads), (1, n, heads, d), (1, n, heads))
+    q, k, v = (x.to(dtype) for x in (q, unit(k), v))
+    return q, k, v, -g.exp(), -gk.exp(), beta.sigmoid()
+
+
+def near(found, exact, tolerance=1e-6):
+    assert torch.isfinite(found).all()
+    assert float((found.double() - exact).abs().max()) <= tolerance * float(exact.abs().max())
+
+
+def slopes(function, arrays):
+    """What a function returns, and the slopes of a sum of it."""
+    leaves = [x.detach().clone().requires_grad_() for x in arrays]
+    out = function(*leaves)
+    weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).reshape(out.shape).to(out.dtype)
+    return out.detach(), torch.autograd.grad((out * weights).sum(), leaves)
+
+
+def agrees(function, exact, arrays, tolerance=1e-6):
+    (out, found), (wanted, right) = slopes(function, arrays), slopes(exact, [x.double() for x in arrays])
+    near(out, wanted, tolerance)
+    for one, other in zip(found, right, strict=True):
+        near(one, other, tolerance)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(1.0, id="fla-org/flash-linear-attention#77"),  # slopes of strong decays were NaN
+        pytest.param(1e5, id="fla-org/flash-linear-attention#99"),  # and so were the pseudo-values
+        pytest.param(3e37, id="fla-org/flash-linear-attention#20"),  # resets by a tenth of the least float
+    ],
+)
+def test_strong_gates_have_outputs_and_slopes(size):
+    q, k, v, _, gk, beta = given(70)
+    gk = torch.where(torch.rand(gk.shape, generator=torch.Generator().manual_seed(1)) < 0.2, size * gk, gk)
+    agrees(lambda *x: fla.chunk_kda(*x)[0], lambda *x: recur(*x)[0], (q, k, v, gk, beta))
+    agrees(lambda *x: fla.chunk_gla(*x)[0], lambda *x: recur(*x, None)[0], (q, k, v, gk))
+
+
+def test_a_gate_of_zero_is_no_gate():
+    """fla-org/flash-linear-attention#389: with logs of 0 the gated rule was not the plain one; #862: nor its slopes."""
+    q, k, v, g, _, beta = given(130)
+    for gates in (0 * g, None):
+        agrees(
+            lambda q, k, v, beta: fla.chunk_gated_delta_rule(q, k, v, gates, beta)[0],  # noqa: B023
+            lambda q, k, v, beta: recur(q, k, v, 0 * g, beta)[0],
+            (q, k, v, beta),
+        )
+
+
+def test_rates_that_cumulative_sums_lose():
+    """vllm-project/vllm#37501: differences of cumulative sums rose above 0, and states were infinite."""
+    x, dt, b, c = draw((1, 300, 2, 4), (1, 300, 2), (1, 300, 1, 3), (1, 300, 1, 3))
+    rates = torch.tensor([-1.0, -1e6])
+
+    def exact(x, dt, rates, b, c):
+        step = F.softplus(dt)
+        k, q = (y.expand(-1, -1, 2, -1) for y in (b, c))
+        return recur(q, k, step[..., None] * x, step * rates, None, scale=1.0)[0]
+
+    agrees(lambda *a: fla.mamba_chunk_scan_combined(*a, dt_softplus=True), exact, (x, dt, rates, b, c), 1e-6)
+
+
+@pytest.mark.parametrize("lower_bound", [None, -5.0])
+def test_slopes_of_gates_that_are_saturated(lower_bound):
+    """fla-org/flash-linear-attention#1007: where e^A is infinite, the slopes of gates were 0 times it."""
+    q, k, v, _, raw, beta = given(9)
+    options = {"use_gate_in_kernel": True, "lower_bound": lower_bound}
+    _, found = slopes(
+        lambda raw, a: fla.chunk_kda(q, k, v, raw, beta, A_log=a, **options)[0], (raw, 0 * q[0, 0, :, 0] + 99)
+    )
+    assert all(torch.isfinite(x).all() for x in found)
+
+
+def test_a_bounded_gate_without_a_rate():
+    """fla-org/flash-linear-attention#1107: a gate with a lower bound asked for A."""
+    q, k, v, _, raw, beta = given(9)
+    out, _ = fla.chunk_kda(q, k, v, raw, beta, use_gate_in_kernel=True, lower_bound=-5.0)
+    near(out, recur(*(x.double() for x in (q, k, v, -5 * torch.sigmoid(raw.double()), beta)))[0])
+
+
+def test_states_beyond_half_precision():
+    """meta-pytorch/attention-gym#464: a state of 65536 was infinite beside queries in half precision."""
+    q, k, v, g, _, beta = given(70, dtype=torch.float16)
+    state = torch.full((1, 2, 8, 8), 65536.0)
+    _, after = fla.chunk_gated_delta_rule(q, k, v, g / 10, beta / 10, initial_state=state, **STATES)
+    near(after, recur(q, k, v, g / 10, beta / 10, state)[1])
+
+
+def test_slow_decays_beside_bfloat16():
+    """osaurus-ai/vmlx-swift#433: decays above 0.998 were rounded to 1 over 4,096 tokens."""
+    q, k, v, _, gk, beta = given(4096, 1, 4, torch.bfloat16)
+    gk, beta = torch.full_like(gk, -8e-5), 0.003 + 0 * beta
+    near(fla.chunk_kda(q, k, v, gk, beta, **STATES)[1], recur(q, k, v, gk, beta)[1])
+
+
+def test_rows_of_zeros_and_small_ones_are_normalised():
+    """ml-explore/mlx-lm#1624: the epsilon of the norm stood elsewhere; keras-team/keras#23075: slopes at 0 were NaN."""
+    q, k, v, g, _, beta = given(20)
+    q[:, 3], k[:, 4], k[:, 7], q[:, 8] = 0, 0, 1e-4 * k[:, 7], 1e-5 * q[:, 8]
+    agrees(
+        lambda *x: fla.chunk_gated_delta_rule(*x, use_qk_l2norm_in_kernel=True)[0],
+        lambda q, k, *x: recur(unit(q), unit(k), *x)[0],
+        (q, k, v, g, beta),
+    )
+
+
+def test_nothing_depends_on_later_gates():
+    """fla-org/flash-linear-attention#1240: the last gate changed outputs and slopes of the tokens before it."""
+    q, k, v, _, gk, beta = given(22, 4)
+    other = torch.cat([gk[:, :21], 9 * gk[:, 21:]], 1)
+    (out, found), (same, again) = (
+        slopes(lambda *x: fla.chunk_kda(*x)[0][:, :21], (q, k, v, x, beta)) for x in (gk, other)
+    )
+    assert torch.equal(out, same)
+    for one, two in zip(found, again, strict=True):
+        assert torch.equal(one[:, :21], two[:, :21])
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(16, id="vllm-project/vllm#23279"),  # packed prompts in pieces that end within chunks
+        pytest.param(1, id="state-spaces/mamba#500"),  # a token, and all from there
+    ],
+)
+def test_packed_prompts_in_pieces(first):
+    lengths = np.array([37, 2, 90, 33])
+    q, k, v, _, gk, beta = given(int(lengths.sum()))
+    parts = [
+        [x[:, end - n : end] for x in (q, k, v, gk, beta)] for n, end in zip(lengths, lengths.cumsum(), strict=True)
+    ]
+    state, found = None, []
+    for low, high in ((0, first), (first, 90)):
+        pieces = [[x[:, low:high] for x in part] for part in parts]
+        ends = np.cumsum([0, *(piece[0].shape[1] for piece in pieces)])
+        packed = [torch.cat(x, 1) for x in zip(*pieces, strict=True)]
+        out, state = fla.chunk_kda(*packed, initial_state=state, cu_seqlens=torch.tensor(ends), **STATES)
+        found.append([out[:, start:stop] for start, stop in pairwise(ends)])
+    for at, (part, *outs) in enumerate(zip(parts, *found, strict=True)):
+        exact, after = recur(*part)
+        near(torch.cat(outs, 1), exact)
+        near(state[at], after[0])
+
+
+def test_rows_beyond_the_last_sequence_are_refused():
+    """fla-org/flash-linear-attention#892: rows after the last packed sequence were never written, and held NaN."""
+    q, k, v, g, _, beta = given(20)
+    with pytest.raises(ParameterError, match=r"rise from 0 to the number of tokens, 20; got \[0, 5, 16\]"):
+        fla.chunk_gated_delta_rule(q, k, v, g, beta, cu_seqlens=torch.tensor([0, 5, 16]))
+
+
+def test_decays_instead_of_their_logs_are_refused():
+    """fla-org/flash-linear-attention#11, #150: logs above 0, decays among them, made gradients and outputs NaN."""
+    q, k, v, _, gk, beta = given(5)
+    calls = {
+        "w": lambda: fla.chunk_rwkv7(q, gk.exp(), k, v, k, k),
+        "g": lambda: fla.chunk_gla(q, k, v, gk.exp()),
+        "g_gamma": lambda: fla.chunk_simple_gla(q, k, v, None, beta[0, 0]),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ParameterError, match=f"^{name} must be natural logarithms of decays, at most 0; got 0"):
+            call()
+    with pytest.raises(ParameterError, match=r"^A must hold rates, at most 0; got 1"):
+        fla.mamba_chunk_scan_combined(v, beta, torch.ones(2), k, q)
+
+
+def test_a_state_alone_is_learnt():
+    """BlinkDL/RWKV-LM#246: with nothing else to learn, the output was cut off from the state."""
+    q, k, v, _, gk, _ = given(30)
+    state, u = draw((1, 2, 8, 8), (2, 8), seed=1)
+    agrees(
+        lambda s: fla.chunk_rwkv6(q, k, v, gk, 0 * u, initial_state=s)[0],
+        lambda s: recur(q.double(), *(F.pad(x.double(), (0, 0, 0, 0, 1, -1)) for x in (k, v, gk)), None, s)[0],
+        [state],
+    )  # each token reads the state before it
+
+
+@pytest.mark.parametrize("rule", ["gated_delta_rule", "simple_gla"])
+def test_slopes_that_lie_otherwise_in_memory(rule):
+    """fla-org/flash-linear-attention#1138: the slope of a sum is one number, repeated by a stride of 0."""
+    q, k, v, g, _, beta = given(40)
+    packed = torch.cat([q, k, v, v], -1)
+    leaves = [x.detach().requires_grad_() for x in (*packed.split(8, -1)[:3], g.mT.contiguous().mT, beta)]
+    given_ = leaves[:4] if rule == "simple_gla" else leaves
+    found = torch.autograd.grad(getattr(fla, f"chunk_{rule}")(*given_)[0].sum(), given_)
+    wide = [x.detach().double().requires_grad_() for x in given_]
+    exact = recur(*wide, *([None] if rule == "simple_gla" else []))[0]
+    for one, right in zip(found, torch.autograd.grad(exact.sum(), wide), strict=True):
+        near(one, right)
+
+
+@pytest.mark.parametrize(
+    ("taps", "length", "tokens"),
+    [
+        pytest.param(4, 9, 1, id="sgl-project/sglang#38622"),  # a state longer than the taps
+        pytest.param(5, 4, 3, id="sgl-project/sglang#38622"),  # five taps
+        pytest.param(1, 0, 1, id="vllm-project/vllm-gaudi#1484"),  # one tap, which remembers nothing
+        pytest.param(1, 0, 3, id="vllm-project/vllm-gaudi#1484"),
+        pytest.param(4, 3, 2, id="fla-org/flash-linear-attention#1140"),  # fewer tokens than taps: slopes
+    ],
+)
+def test_convolutions_go_on(taps, length, tokens):
+    x, weight = draw((2, 6, length + tokens), (6, taps))
+    state = x[..., :length].clone()
+    out = fla.causal_conv1d_update(x[..., length:], state, weight, activation="silu")
+    window = x.double()[..., length + 1 - taps :]
+    near(out, F.silu(F.conv1d(window, weight.double()[:, None], groups=6)))
+    assert torch.equal(state, x[..., tokens:])
+
+    def go_on(before, x, weight):
+        after = before.clone()
+        return torch.cat([fla.causal_conv1d_update(x, after, weight), after], -1)
+
+    def exact(before, x, weight):
+        whole = torch.cat([before, x], -1)
+        out = F.conv1d(whole[..., length + 1 - taps :], weight[:, None], groups=6)
+        return torch.cat([out, whole[..., tokens:]], -1)
+
+    if length:
+        agrees(go_on, exact, (x[..., :length], x[..., length:], weight))
+
+
+@pytest.mark.parametrize(("name", "shape"), [("A", (1,)), ("dt", (2, 1)), ("D", (1,)), ("C", (2, 1, 3))])
+def test_steps_with_numbers_of_too_few_heads_are_refused(name, shape):
+    """huggingface/transformers#40963: axes of heads and tokens were taken for each other."""
+    x, dt, rates, b, c, d = draw((2, 4, 5), (2, 4), (4,), (2, 2, 3), (2, 2, 3), (4,))
+    arguments = {"dt": dt, "A": -rates.exp(), "B": b, "C": c, "D": d}
+    arguments[name] = -torch.ones(shape)
+    with pytest.raises(ShapeError, match=f"^{name} must be"):
+        fla.selective_state_update(torch.zeros(2, 4, 5, 3), x, **arguments)
