@@ -14,7 +14,9 @@ import numpy as np
 
 from kernattn._arrays.bridge import steady
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked, widest
+from kernattn._arrays.shapes import broadcast
 from kernattn._sums.peaked import LinearState, PeakedSum, finite, quotient
+from kernattn.attention._check_states import check_state
 from kernattn.attention._gated import check_gates
 from kernattn.attention._lowering import computed
 from kernattn.features import FeatureMap
@@ -22,6 +24,16 @@ from kernattn.ops.gated import OP as GATED
 from kernattn.ops.gated.reference import log_decays, starts
 
 
+def with_leads(k: Array, g: Array | None, gk: Array | None) -> Array:
+    """Return the key of a token with the leading axes of its decays, g (...) and gk (..., M), too."""
+    gates = {name: x for name, x in (("g", g), ("gk", gk)) if x is not None}
+    xp, own = namespace(k=k, **gates), tuple(k.shape[:-1])
+    leads = {name: tuple(x.shape if name == "g" else x.shape[:-1]) for name, x in gates.items()}
+    lead = broadcast(k=own, **leads)
+    return k if lead == own else xp.broadcast_to(k, (*lead, *k.shape[-1:]))
+
+
+@np.errstate(over="ignore")
 def decayed_causal(
     q: Array,
     k: Array,
@@ -34,10 +46,14 @@ def decayed_causal(
     segment_ids: Array | None,
     backend: str | None,
 ) -> tuple[Array, LinearState]:
-    """Return outputs and the last state of arguments that have passed but for the decays."""
+    """Return outputs and the last state of arguments that have passed but for the decays and the state."""
     m = phi.num_features_of(k.shape[-1])
-    check_gates({"g": g, "gk": gk}, q, m)
+    leads = check_gates({"g": g, "gk": gk}, q, m)
+    lead = broadcast(k=tuple(k.shape[:-2]), v=tuple(v.shape[:-2]), **leads)
+    broadcast(q=tuple(q.shape[:-2]), keys=lead)
     xp, dtype = namespace(v=v), accumulation_dtype(namespace(v=v), v)
+    if state is not None:
+        check_state(state, phi, q, xp.broadcast_to(k, (*lead, *k.shape[-2:])), v, 2)
     queries, keys = computed(phi, q, unmasked(k, key_mask))
     one = keys.log_scale.shape[-1]  # log scales of a row in a state
     values, log_scale = keys
@@ -69,6 +85,7 @@ def decayed_causal(
     return quotient(xp, total, v.dtype), LinearState(*ended, phi.fingerprint)
 
 
+@np.errstate(over="ignore")
 def decayed_state(
     state: LinearState, q: Array, g: Array | None, gk: Array | None, key_mask: Array | None
 ) -> LinearState:

@@ -97,25 +97,31 @@ def gated_state(
 @without_flags
 def merge_gated(first: GatedState | GatedStretch, then: GatedStretch) -> GatedState | GatedStretch:
     """Return what both stretches of tokens remember, in their order."""
-    xp = namespace(first=first.s, then=then.s)
+    both = {"a": first, "b": then}
+    throughs = {f"{name}.through": x.through for name, x in both.items() if isinstance(x, GatedStretch)}
+    xp = namespace(**{"a.s": first.s, "b.s": then.s}, **throughs)
     if tuple(first.s.shape) != tuple(then.s.shape) or first.s.dtype != then.s.dtype:
         raise StateMismatchError(
             f"states to merge must have one shape and dtype; got s {tuple(first.s.shape)} {first.s.dtype} "
             f"and {tuple(then.s.shape)} {then.s.dtype}"
         )
-    for name, stretch in (("a", first), ("b", then)):
+    for name, stretch in both.items():
         if isinstance(stretch, GatedStretch) and not _fits(stretch):
+            s, through = stretch
             raise StateMismatchError(
-                f"through of {name} must be (..., d, 1), (..., 1, 1) or (..., d, d) beside s of shape "
-                f"{tuple(stretch.s.shape)}; got {tuple(stretch.through.shape)}"
+                f"through of {name} must be (..., d, 1), (..., 1, 1) or (..., d, d) beside s (..., d, e), and of its "
+                f"dtype; got shapes {tuple(through.shape)} and {tuple(s.shape)} of {through.dtype} and {s.dtype}"
             )
     s = _pass_through(xp, then.through, first.s) + then.s
     return GatedState(s) if isinstance(first, GatedState) else GatedStretch(s, _both(xp, first.through, then.through))
 
 
 def _fits(stretch: GatedStretch) -> bool:
-    d, lead = stretch.s.shape[-2], tuple(stretch.s.shape[:-2])
-    return tuple(stretch.through.shape) in {(*lead, d, 1), (*lead, 1, 1), (*lead, d, d)}
+    s, through = stretch
+    if s.ndim < 2 or through.dtype != s.dtype:
+        return False
+    d, lead = s.shape[-2], tuple(s.shape[:-2])
+    return tuple(through.shape) in {(*lead, d, 1), (*lead, 1, 1), (*lead, d, d)}
 
 
 def _pass_through(xp: ModuleType, through: Array, s: Array) -> Array:

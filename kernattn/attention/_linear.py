@@ -104,7 +104,7 @@ def causal_linear_attention(
     phi : FeatureMap
         The feature map.
     state : LinearState, optional
-        The state of what came before, of leading axes those of k and v together.
+        The state of what came before, of leading axes those of k, v and decays together.
     key_mask : (..., n) bool array, optional
         True where there is a key; a masked token is still a query.
     segment_ids : (..., n) integer array, optional
@@ -143,7 +143,7 @@ def causal_linear_attention(
     """
     if g is not None or gk is not None:
         q, k, v = autocast(q, k, v)
-        check_causal(q, k, v, phi, state, key_mask, segment_ids)
+        check_causal(q, k, v, phi, None, key_mask, segment_ids)
         return decayed_causal(q, k, v, phi, g, gk, state, key_mask, segment_ids, backend)
     out, _, after = _causal(q, k, v, phi, state, key_mask, segment_ids, backend, False)
     return out, after

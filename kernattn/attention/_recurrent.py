@@ -9,7 +9,7 @@ from kernattn._runtime.checks import boolean
 from kernattn._sums.peaked import LinearState
 from kernattn.attention._check import check_out, check_token, feature_map
 from kernattn.attention._check_states import linear_state
-from kernattn.attention._decayed import decayed_state
+from kernattn.attention._decayed import decayed_state, with_leads
 from kernattn.attention._lowering import implementation, lowered_token, state_of, sums_of
 from kernattn.attention._shapes import leading
 from kernattn.features import FeatureMap
@@ -51,7 +51,7 @@ def linear_attention_step(
     key_mask : (...) bool array, optional
         True where there is a key.
     g : (...) array, optional
-        Logarithm of the decay of what came before, as in `causal_linear_attention`.
+        Logarithm of the decay of what came before, as in `causal_linear_attention`; axes of `g` and `gk` are axes of k.
     gk : (..., M) array, optional
         Logarithms of decays of each feature.
     backend : {None, "reference", "cpu", "gpu"}
@@ -90,11 +90,15 @@ def linear_attention_step(
     """
     reuse_state = boolean("reuse_state", reuse_state)
     q, k, v = autocast(q, k, v)
+    if g is not None or gk is not None:
+        k = with_leads(k, g, gk)
     check_token(linear_state(state), q, k, v, feature_map(phi), key_mask)
+    given = state
     if g is not None or gk is not None:
         state = decayed_state(state, q, g, gk, key_mask)
     if out is not None:
-        others = {"q": q, "k": k, "v": v, "key_mask": key_mask, "s": state.s, "z": state.z, "peak": state.peak}
+        others = {"q": q, "k": k, "v": v, "g": g, "gk": gk, "key_mask": key_mask}
+        others |= {"s": given.s, "z": given.z, "peak": given.peak}
         check_out(out, v, leading(1, q=q, k=k, v=v), others)
     query, key, q_spec, k_spec = lowered_token(phi, q, k, key_mask)
     run = implementation(STEP, v, backend, query, key)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn.errors import ParameterError, ShapeError
+from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 
 D, E, N, M = 4, 3, 37, 8
 MAPS = {
@@ -113,6 +113,11 @@ def test_no_decay_is_too_strong(name, strong):
     out, _ = ka.causal_linear_attention(q, k, v, phi, g=g)
     wanted = mean(weights_of(phi, q, k, g, None), v)
     np.testing.assert_allclose(out, wanted, rtol=0, atol=3e-6)
+    least = {"g": np.full(N, -3e38, "f4"), "gk": np.full((N, features(name)), -3e38, "f4")}
+    own, state = ka.causal_linear_attention(q, k, v, phi, **least)
+    np.testing.assert_allclose(own, v, rtol=1e-5)
+    own, _ = ka.linear_attention_step(state, q[0], k[0], v[0], phi, g=np.array(least["g"][0]), gk=least["gk"][0])
+    np.testing.assert_allclose(own, v[0], rtol=1e-5)
     faded, _ = ka.causal_linear_attention(q, k, v, phi, g=np.full(N, -80, "f4"), key_mask=np.arange(N) < 1)
     np.testing.assert_allclose(faded, np.broadcast_to(v[0], v.shape), rtol=1e-6)
     hidden, _ = ka.causal_linear_attention(
@@ -161,6 +166,50 @@ def test_jax():
     g = torch.tensor(gates["g"], requires_grad=True)
     ka.causal_linear_attention(*map(torch.tensor, (q, k, v)), phi, g=g)[0].sum().backward()
     np.testing.assert_allclose(slope, g.grad.numpy(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("gate", ["g", "gk"])
+def test_decays_may_have_axes_that_keys_have_not(gate):
+    """One key for heads that fade apart: a call goes on from its own state, by sequences and by tokens."""
+    q, k, v, gates = draw(gate, D, lead=())
+    wide = {name: np.stack([x, 2 * x]) for name, x in gates.items()}
+    rows = {"g": -1, "gk": -2}
+
+    def part(at):
+        own = {name: x[..., at] if rows[name] == -1 else x[..., at, :] for name, x in wide.items()}
+        return (q[at], k[at], v[at], MAPS["elu1"]), own
+
+    out, last = ka.causal_linear_attention(q, k, v, MAPS["elu1"], **wide)
+    for head, (o, s) in enumerate(zip(out, last.s, strict=True)):
+        own = {name: x[head] for name, x in wide.items()}
+        one, state = ka.causal_linear_attention(q, k, v, MAPS["elu1"], **own)
+        np.testing.assert_allclose(o, one, atol=1e-12)
+        np.testing.assert_allclose(s, state.s, atol=1e-12)
+    begin, own = part(slice(0, 20))
+    _, state = ka.causal_linear_attention(*begin, **own)
+    rest, own = part(slice(20, N))
+    then, _ = ka.causal_linear_attention(*rest, **own, state=state)
+    np.testing.assert_allclose(then, out[:, 20:], atol=1e-12)
+    token, own = part(20)
+    one, after = ka.linear_attention_step(state, *token, **own, out=np.empty((2, E)))
+    np.testing.assert_allclose(one, out[:, 20], atol=1e-12)
+    assert after.s.shape == state.s.shape
+    with pytest.raises(StateMismatchError, match="leading axes"):
+        ka.causal_linear_attention(*rest, **part(slice(20, N))[1], state=ka.key_state(k, v, MAPS["elu1"]))
+    with pytest.raises(StateMismatchError, match="leading axes"):
+        ka.linear_attention_step(ka.key_state(k, v, MAPS["elu1"]), *token, **own)
+    with pytest.raises(ShapeError, match="the leading axes must broadcast"):
+        ka.causal_linear_attention(np.stack([q] * 3), k, v, MAPS["elu1"], **wide)
+
+
+def test_a_step_s_output_is_apart_from_decays_and_from_the_state_that_was_given():
+    q, k, v, gates = draw("gk", D, lead=(2,))
+    _, state = ka.causal_linear_attention(q, k, v[..., :1], MAPS["elu1"], **gates)
+    token, logs = (q[:, 0], k[:, 0], v[:, 0, :1], MAPS["elu1"]), np.array(gates["gk"][:, 0])
+    with pytest.raises(ParameterError, match=r"overlaps that of s$"):
+        ka.linear_attention_step(state, *token, gk=logs, out=state.s.reshape(-1)[:2].reshape(2, 1))
+    with pytest.raises(ParameterError, match=r"overlaps that of gk$"):
+        ka.linear_attention_step(state, *token, gk=logs, out=logs.reshape(-1)[:2].reshape(2, 1))
 
 
 def test_wrong_decays():

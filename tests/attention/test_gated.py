@@ -190,8 +190,11 @@ def test_a_state_comes_before_a_stretch():
     state = GatedState(np.zeros((2, 2)))
     with pytest.raises(StateMismatchError, match="after a gated state comes a GatedStretch"):
         ka.merge_states(state, state)
-    with pytest.raises(StateMismatchError, match="through of b must be"):
-        ka.merge_states(GatedState(np.zeros((2, 1))), GatedStretch(np.zeros((2, 1)), np.zeros((3, 1))))
+    for s, through in (((2, 1), np.zeros((3, 1))), ((2,), np.zeros(2)), ((2, 1), np.zeros((2, 1), "f4"))):
+        with pytest.raises(StateMismatchError, match="through of b must be"):
+            ka.merge_states(GatedState(np.zeros(s)), GatedStretch(np.zeros(s), through))
+    with pytest.raises(DTypeError, match=r"a\.through must be an array"):
+        ka.merge_states(GatedStretch(np.zeros((2, 1)), None), GatedStretch(np.zeros((2, 1)), np.zeros((2, 1))))
 
 
 def test_a_step_takes_a_list_as_the_pair_that_erases():
@@ -245,7 +248,7 @@ def test_extreme_rows_and_gates(backend):
     np.testing.assert_array_equal(out[:, 0], [0, 2, 4])
     stretch = ka.attention.gated_state(np.ones_like(q), v, **logs, backend=backend)
     np.testing.assert_array_equal(stretch.s[0], [2])
-    np.testing.assert_array_equal(stretch.through, np.zeros((2, 1)))
+    np.testing.assert_array_equal(stretch.through, 0)
     half = {"g": np.full(3, -1, "f2"), "gk": np.full((3, 2), -0.0003, "f2")}
     ones = np.ones((3, 2), "f2")
     _, after = ka.gated_linear_attention(ones, ones, ones, **half, backend=backend)
