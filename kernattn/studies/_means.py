@@ -23,7 +23,8 @@ def mean_interval(samples: Any) -> Interval:
     :math:`24 / R^2`, which normal samples reach by chance. Student's interval is too short then (Hall 1988), and most
     samples of a heavy tail have a mean that is too small. With 16 to 128 redraws of log-normal laws, up to 9% of
     means have an interval that misses, where up to two thirds had; of Pareto laws 7 to 12%. A rare event that no redraw
-    saw is not found.
+    saw is not found. Eight redraws show less, and six or fewer nothing, as none of them can be as skewed: of log-normal
+    laws of variance e - 1 or more, 16 to 46% of such means have an interval that misses.
     """
     redraws = np.asarray(samples, np.float64)
     value, low, high = mean_and_ci(redraws)
