@@ -43,10 +43,12 @@ def test_what_it_finds(found):
     exact = [r for r in records if r["keys"] == "orthogonal" and r["rule"] == "delta"]
     assert max(r["pairs"] for r in exact) == 16
     assert all(r["error"] < 1e-20 and r["recall"] == 1 for r in exact)
-    assert "Holds for orthogonal keys, written twice: the delta rule holds up to d pairs exactly" in page
-    assert "Does not hold for orthogonal keys, written twice: linear attention holds up to d pairs exactly" in page
-    assert "Does not hold for random keys, written once: the delta rule holds up to d pairs exactly" in page
-    assert "Holds for random keys, written once: the delta rule errs less than linear attention" in page
+    assert "Holds for orthogonal keys, d = 16, written twice: the delta rule holds up to d pairs exactly" in page
+    assert (
+        "Does not hold for orthogonal keys, d = 16, written twice: linear attention holds up to d pairs exactly" in page
+    )
+    assert "Does not hold for random keys, d = 16, written once: the delta rule holds up to d pairs exactly" in page
+    assert "Holds for random keys, d = 16, written once: the delta rule errs less than linear attention" in page
 
 
 def test_verdicts_follow_the_records(found):
@@ -54,10 +56,19 @@ def test_verdicts_follow_the_records(found):
     swapped = {"linear": "delta", "delta": "linear"}
     forged = [r | {"rule": swapped.get(r["rule"], r["rule"])} for r in records]
     told = "\n".join(PRESETS["capacity"].sentences(forged))
-    assert "Does not hold for random keys, written once: the delta rule errs less than linear attention" in told
-    assert "Does not hold for random keys, written twice: the delta rule recalls more pairs" in told
-    assert "Holds for random keys, written twice: the delta rule recalls more pairs" in page
-    assert "Holds for orthogonal keys, written twice: linear attention holds up to d pairs exactly" in told
+    assert "Does not hold for random keys, d = 16, written once: the delta rule errs less than linear attention" in told
+    assert "Does not hold for random keys, d = 16, written twice: the delta rule recalls more pairs" in told
+    assert "Holds for random keys, d = 16, written twice: the delta rule recalls more pairs" in page
+    assert "Holds for orthogonal keys, d = 16, written twice: linear attention holds up to d pairs exactly" in told
+
+
+def test_sizes_are_told_apart(tmp_path):
+    """States of two sizes have verdicts and panels of their own; a recall that fails at fewer pairs does not count."""
+    axes = {"d": [4, 8], "pairs": [4, 8], "keys": ["random"], "rule": ["linear"], "writes": [1]}
+    records = study("capacity", tmp_path, quick=True, axes=axes, workers=0)
+    told = PRESETS["capacity"].sentences([r | {"recall": float(r["pairs"] == 8)} for r in records])
+    assert sum("never by linear attention" in each for each in told) == 2
+    assert all(any(f"Random keys, d = {d}, written once, 8 pairs at most" in each for each in told) for d in (4, 8))
 
 
 def test_bad_axes(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from kernattn.errors import ParameterError
 from kernattn.studies import PRESETS, study
-from kernattn.studies._presets.gates import GATES, RULES, chunk_by_differences, draw, measured, recur
+from kernattn.studies._presets.gates import GATES, RULES, STRENGTHS, chunk_by_differences, draw, measured, recur
 
 pytest.importorskip("matplotlib")
 verdicts = PRESETS["gates"].sentences
@@ -46,15 +46,19 @@ def test_what_it_finds(found):
             assert value > 100 * error["kernattn", rule, gates, strength, n]
         else:
             assert value is None
-    assert "Holds for kernattn, any gates: outputs are right to 1e-6" in page
-    assert "Does not hold for chunks by differences of cumulative sums, three of -1e4, three of -inf: outputs" in page
+    assert "Holds for kernattn, gates above -0.1, three gates of -1e4, three gates of -inf: outputs are right" in page
+    assert (
+        "Does not hold for chunks by differences of cumulative sums, three gates of -1e4, three gates of -inf" in page
+    )
     assert "Outputs are not all finite in 8 of 16 settings" in page
 
 
 def test_verdicts_follow_the_records(found):
     records = found("gates")[0]
     wrong = [r | {f"error{end}": 1e-3 for end in ("", "_low", "_high")} for r in records]
-    assert all(each.startswith("Does not hold") and "any gates" in each for each in verdicts(wrong))
+    assert all(each.startswith("Does not hold") and "any gates" not in each for each in verdicts(wrong))
+    every = [r | {"strength": strength} for r in wrong if r["strength"] == "mild" for strength in STRENGTHS]
+    assert all(each.startswith("Does not hold") and "any gates" in each for each in verdicts(every))
     unclear = [r | {"error": 1e-6, "error_low": 1e-7, "error_high": 1e-5} for r in records]
     assert all(each.startswith("Open for") for each in verdicts(unclear))
     assert len(verdicts(unclear)) == 3

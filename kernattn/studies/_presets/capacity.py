@@ -12,6 +12,7 @@ and :math:`E\, v^T S^T x` falls by :math:`\gamma (1 - 1/d)`: so the error is :ma
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def facts(cell: Cell) -> dict[str, Any]:
     """Return the expected squared error, None where there is no closed form."""
     times = {1: "once", 2: "twice"}.get(cell["writes"], f"{cell['writes']} times")
     of = cell["keys"], cell["writes"], cell["rule"], cell["d"], cell["pairs"]
-    return {"where": f"{cell['keys']} keys, written {times}", "error_predicted": predict(*of)}
+    return {"where": f"{cell['keys']} keys, d = {cell['d']}, written {times}", "error_predicted": predict(*of)}
 
 
 def predict(keys: str, writes: int, rule: str, d: int, pairs: int) -> float | None:
@@ -164,13 +165,13 @@ def _compare(claim: str, mine: Sequence[Record], less: str, more: str, field: st
 
 
 def _recalled(mine: Sequence[Record], where: str) -> Verdict:
-    """Say up to how many pairs the nearest value is the right one in nine cases of ten."""
+    """Say up to how many pairs, and for all fewer, the nearest value is the right one in nine cases of ten."""
     said = []
     for rule in names(mine, "rule"):
         found = sort_by(select(mine, rule=rule), "pairs")
-        kept = [r["pairs"] for r in found if r["recall"] >= SHARE]
-        said.append(f"{max(kept) if kept else 'none'} by {SPOKEN[rule]}")
-    claim = f"{SHARE:.0%} of the pairs are recalled, their value the nearest of all written, up to {', '.join(said)}"
+        kept = [r["pairs"] for r in takewhile(lambda r: r["recall"] >= SHARE, found)]
+        said.append(f"{f'up to {kept[-1]}' if kept else 'never'} by {SPOKEN[rule]}")
+    claim = f"{SHARE:.0%} of the pairs are recalled, their value the nearest of all written: {', '.join(said)}"
     return Verdict(claim, where=f"{where[0].upper()}{where[1:]}, {max(names(mine, 'pairs'))} pairs at most")
 
 
@@ -237,14 +238,15 @@ CAPACITY = Preset(
     figures={
         "error": Figure(
             "Squared error of values that are read from a state, over the number of pairs",
-            "Points: mean over the redraws with its 95% interval; lines: closed forms; gates: e^(-1/d) a token",
+            "Keys and values of d numbers and norm 1. Points: mean over the redraws with its 95% interval; lines: "
+            "closed forms; gates: e^(-1/d) a token",
             draw_error,
             by="where",
             shows="the delta rule errs",
         ),
         "recall": Figure(
             "Pairs whose value is the nearest of all that were written to what is read",
-            "Mean over the redraws; gates: e^(-1/d) a token",
+            "Keys and values of d numbers and norm 1. Mean over the redraws; gates: e^(-1/d) a token",
             draw_recall,
             by="where",
             shows="recalls more pairs",

@@ -181,9 +181,9 @@ KINDS = {
     "none": "no gates",
     "slow": "gates above -2e-6",
     "mild": "gates above -0.1",
-    "strong": "three of -1e3 among them",
-    "extreme": "three of -1e4",
-    "reset": "three of -inf",
+    "strong": "three gates of -1e3",
+    "extreme": "three gates of -1e4",
+    "reset": "three gates of -inf",
 }
 TICKS = {"none": "none", "slow": "> -2e-6", "mild": "> -0.1", "strong": "-1e3", "extreme": "-1e4", "reset": "-inf"}
 
@@ -201,13 +201,14 @@ def _judge(mine: Sequence[Record], records: Sequence[Record]) -> list[Verdict]:
     told = []
     for found in by_word.values():
         lost = [r for r in found if r["error"] is None]
-        kinds = "any gates" if len(by_word) == 1 else ", ".join(KINDS[s] for s in names(found, "strength"))
+        kinds = [KINDS[s] for s in names(found, "strength")]
+        which = "any gates" if len(kinds) == len(KINDS) else ", ".join(kinds)
         ratios = [ratio for r in found if r["error"] is not None for ratio in _over_tokens(r, records)]
         told.append(
             Verdict(
                 "outputs are right to 1e-6 of the largest",
                 f"outputs are not all finite in {len(lost)} of {len(found)} settings" if lost else "",
-                where=f"for {SPOKEN[mine[0]['method']]}, {kinds}",
+                where=f"for {SPOKEN[mine[0]['method']]}, {which}",
                 tally=_count(found),
                 ratio=Ratio("the error over that of the recurrence in float32", ratios) if ratios else None,
             )
@@ -242,7 +243,8 @@ def draw_error(records: Sequence[Record], ax: Any) -> None:
     kinds, lengths, methods = names(records, "strength"), sorted(names(records, "n")), names(records, "method")
     ax.set(yscale="log", ylim=(UNIT / 2, 3), ylabel="largest error over largest output", xlim=(-0.6, len(kinds) - 0.4))
     ax.set_xticks(range(len(kinds)), [TICKS[kind] for kind in kinds])
-    ax.set_xlabel("gates")
+    side = f"; n = {', '.join(map(str, lengths))}, from left to right" if len(lengths) > 1 else f"; n = {lengths[0]}"
+    ax.set_xlabel(f"gates{side}")
     ax.set_title(records[0]["where"])
     ax.axhline(UNIT, color=GREY, linestyle=":", linewidth=1.0, label="roundoff of float32")
     ax.axhline(LEVEL, color=GREY, linestyle="--", linewidth=1.0, label="1e-6")
@@ -274,8 +276,10 @@ GATED_DIGITS = Preset(
     figures={
         "error": Figure(
             "Errors of gated linear attention in float32, over how strong the gates are",
-            "Against float64: median over the redraws with its 95% interval, lengths from left to right; "
-            "-1e3, -1e4, -inf: three such gates among mild ones",
+            f"Largest error over the largest output in float64, of keys of {DIM} dimensions: median over the redraws "
+            f"with its 95% interval, lengths from left to right. Chunks by differences have {CHUNK} tokens. "
+            "Gates, logs of decays, are uniform between 0 and what the axis says; -1e3, -1e4, -inf: three such gates "
+            "among those above -0.1",
             draw_error,
             by="where",
             shows="for (?:chunks|kernattn)",

@@ -70,9 +70,8 @@ class Ratio(NamedTuple):
     unit: str = ""
 
     def __str__(self) -> str:
-        least, most = (pick(self.values, key=_size) for pick in (min, max))
-        shown = [_show(each, self.spec) for each in ((least,) if len(self.values) == 1 else (least, most))]
-        return f"{self.what} is {' to '.join(shown)}{self.unit}"
+        shown = [_show(pick(self.values, key=_size), self.spec) for pick in (min, max)]
+        return f"{self.what} is {' to '.join(dict.fromkeys(shown))}{self.unit}"
 
 
 def two_digits(value: float) -> str:
