@@ -1,7 +1,7 @@
-"""Peers of gated linear attention: functions of transformers, plain files of flash-linear-attention, ONNX Runtime.
+"""Peers of gated linear attention: functions of transformers, plain files of flash-linear-attention, JAX, ONNX Runtime.
 
-All but the last take (batch, n, heads, d), and are given that. The package of flash-linear-attention asks for Triton;
-its files named naive do not, and are loaded alone.
+All but the last two take (batch, n, heads, d), and are given that. The package of flash-linear-attention asks for
+Triton; its files named naive do not, and are loaded alone.
 """
 
 from __future__ import annotations
@@ -35,9 +35,50 @@ def delta(q: Any, k: Any, v: Any, logs: Any, beta: Any, both: bool = False) -> d
     if naive is not None and q.shape[1] % max(CHUNKS) == 0:
         run = getattr(naive, f"naive_chunk_{names}")
         calls |= {f"fla naive, chunks of {c}": _call(run, arrays, both, chunk_size=c) for c in CHUNKS}
+    if peers.have("jax") and logs.ndim == 2 and q.dtype == np.float32 and q.shape[1] % max(CHUNKS) == 0:
+        calls |= {f"JAX, chunks of {c}": in_jax(arrays, c, both) for c in CHUNKS}
     if not both and in_onnx.is_installed():
         calls["ONNX Runtime"] = operator("gated_delta", q, k, v, logs, beta)
     return calls
+
+
+def in_jax(arrays: Sequence[Any], size: int, both: bool) -> Call:
+    """Chunks of the gated delta rule as we would write them for XLA, jitted: one scan, a triangular system a chunk.
+
+    Decays are e to differences of sums, as everywhere but here: strong gates lose digits.
+    """
+    jax = import_module("jax")
+    jnp, linalg = jax.numpy, import_module("jax.lax.linalg")
+    heads, n, d = arrays[0].shape
+    low = jnp.tril(jnp.ones((size, size), bool))
+
+    def forward(*arrays: Any) -> Any:
+        q, k, v, logs, beta = (x.reshape(heads, n // size, size, -1).swapaxes(0, 1) for x in arrays)
+        total = jnp.cumsum(logs, -2)
+        between = jnp.exp(jnp.where(low, total - total.swapaxes(-1, -2), -jnp.inf))
+        since, left = jnp.exp(total), jnp.exp(total[..., -1:, :] - total)
+        weak, turned = k * beta, k.swapaxes(-1, -2)
+        sides = jnp.concatenate([v * beta, weak * since], -1)
+        solved = linalg.triangular_solve(
+            (weak @ turned) * between, sides, left_side=True, lower=True, unit_diagonal=True
+        )  # fmt: skip
+        values, reads = jnp.split(solved, [v.shape[-1]], -1)
+        q = q * d**-0.5
+        given = values, reads, (q @ turned) * between, q * since, k * left, since[..., -1:, :]
+
+        def chunk(state: Any, given: Any) -> Any:
+            values, reads, scores, queries, keys, decay = given
+            written = values - reads @ state
+            return state * decay + keys.swapaxes(-1, -2) @ written, queries @ state + scores @ written
+
+        last, out = jax.lax.scan(chunk, jnp.zeros((heads, d, v.shape[-1]), v.dtype), given)
+        return out.swapaxes(0, 1).reshape(arrays[2].shape), last
+
+    def back(*arrays: Any) -> Any:
+        return jax.grad(lambda *arrays: forward(*arrays)[0].sum(), tuple(range(5)))(*arrays)
+
+    run, given = jax.jit(back if both else forward), [jax.device_put(x) for x in arrays]
+    return lambda: tuple(jax.block_until_ready(run(*given)))[: 5 if both else 1]
 
 
 def decays(q: Any, k: Any, v: Any, logs: Any, scale: float, both: bool = False) -> dict[str, Call]:
@@ -93,12 +134,21 @@ def scan(x: Any, dt: Any, a: Any, b: Any, c: Any) -> dict[str, Call]:
 
 
 def step(state: Any, q: Any, k: Any, v: Any, logs: Any, beta: Any) -> dict[str, Call]:
-    """A token of transformers' gated delta rule, with a new state."""
+    """A token of transformers' gated delta rule, with a new state; and products of torch that renew it in its place."""
     if not (peers.have("torch") and peers.have("transformers")):
         return {}
     run, (held,) = _plain(_qwen().torch_recurrent_gated_delta_rule), peers.torch_of(state[None])[1]
     arrays = [x[:, None] for x in (q, k, v, logs, beta)]
-    return {"transformers": _call(run, arrays, False, initial_state=held, output_final_state=True)}
+    calls = {"transformers": _call(run, arrays, False, initial_state=held, output_final_state=True)}
+    torch, (kept, q, k, v, logs, beta) = peers.torch_of(state.copy(), q, k, v, logs, beta)
+
+    def in_place() -> Any:
+        kept.mul_(logs.exp()[:, None, None])
+        written = torch.baddbmm(v[:, None], k[:, None], kept, alpha=-1).mul_(beta[:, None, None])
+        kept.baddbmm_(k[..., None], written)
+        return torch.bmm(q[:, None], kept).mul_(q.shape[-1] ** -0.5)[:, 0]
+
+    return calls | {"torch, in place": torch.inference_mode()(in_place)}
 
 
 def operator(rule: str, q: Any, k: Any, v: Any, logs: Any, beta: Any = None, scale: float = 0.0) -> Call:

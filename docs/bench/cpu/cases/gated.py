@@ -92,7 +92,7 @@ def _scan(o: Sizes) -> Race:
 
 
 def _step(o: Sizes) -> Race:
-    """A token of the gated delta rule, the state renewed in its place; the peer makes a new one."""
+    """A token of the gated delta rule, the state renewed in its place; transformers makes a new one."""
     (q, k, v), options = _inputs(o)
     token = [np.ascontiguousarray(x[:, 0]) for x in (q, k, v, options["g"], options["beta"])]
     (s,) = normal(o, (o.heads, o.dim, o.dim))
