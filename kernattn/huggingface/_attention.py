@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,9 +21,10 @@ from kernattn.attention import (
     softmax_attention,
 )
 from kernattn.errors import ParameterError
-from kernattn.features import FeatureMap, random_features
+from kernattn.features import FeatureMap, LearntMap, random_features
 from kernattn.huggingface._cache import find_layer
 from kernattn.huggingface._call import Call, read_call
+from kernattn.huggingface._inputs import INPUTS, is_design, layers_of, put_inputs
 from kernattn.kernels import Softmax
 from kernattn.torch._heads import joined
 from kernattn.torch._specs import KeptMap, names_of
@@ -58,21 +60,62 @@ class Favor:
         self.num_features, self.estimator, self.projection, self.seed = num_features, estimator, projection, seed
         self.draws = 0
         self._maps: dict[tuple[int, int, float], FeatureMap] = {}
+        self._number = next(_numbers)
+        self._in_graphs = WeakKeyDictionary[nn.Module, set[tuple[Any, ...]]]()
 
     def redraw(self) -> None:
         """Give every layer a fresh draw. A StateCache filled before belongs to the old one, and is refused."""
+        before = _Settings(self._made_of)
         self.draws += 1
         self._maps.clear()
+        for layer, forms in self._in_graphs.items():
+            if getattr(layer.config, NOTED, None) == before:
+                _note(layer, *self._made_of)
+            for form in forms:
+                self._put(layer, *form)
 
     def draw(self, layer: int, dim: int, scale: float) -> Any:
         """Return the map of a layer: of its index, of the dimension of its heads, and of the scale of its scores."""
-        made_of = self.num_features, self.estimator, self.projection, self.seed, self.draws
         if torch.compiler.is_compiling():
-            return KeptMap(*_draw_kept(*made_of, layer, dim, scale))
+            return KeptMap(*_draw_kept(*self._made_of, layer, dim, scale))
         key = layer, dim, scale
         if key not in self._maps:
-            self._maps[key] = _draw(*made_of, *key)
+            self._maps[key] = _draw(*self._made_of, *key)
         return self._maps[key]
+
+    @property
+    def _made_of(self) -> tuple[int, str, str, int, int]:
+        return self.num_features, self.estimator, self.projection, self.seed, self.draws
+
+    def _input(self, module: nn.Module, call: Call) -> Any:
+        """Return the map of a layer whose draw is an input of the graph; None where it cannot be."""
+        config = getattr(module, "config", None)
+        if config is None:
+            return None
+        form = call.q.shape[-1], call.scale, call.q.dtype == torch.float64, str(call.q.device)
+        design = self._prepare(type(module), config, *form)
+        numbers = getattr(module, INPUTS, {}).get((self._number, *form))
+        if design is None or numbers is None:
+            return None
+        kept: Any = KeptMap(*design)
+        return LearntMap(kept, numbers)
+
+    @in_a_graph
+    def _prepare(self, kind: type, config: Any, dim: int, scale: float, *form: Any) -> tuple[Any, ...] | None:
+        """Put draws beside all layers of a config, where a graph finds them, and return what makes their design."""
+        layers = layers_of(kind, config)
+        design, other = (_draw(*self._made_of[:3], 0, 0, at, dim, scale) for at in (0, 1))
+        if any(getattr(layer, "layer_idx", None) is None for layer in layers) or not is_design(design, other):
+            return None
+        for layer in layers:
+            _note(layer, *self._made_of)
+            self._in_graphs.setdefault(layer, set()).add((dim, scale, *form))
+            self._put(layer, dim, scale, *form)
+        return names_of(design)
+
+    def _put(self, layer: Any, dim: int, scale: float, *form: Any) -> None:
+        phi = _draw(*self._made_of, layer.layer_idx, dim, scale)
+        put_inputs(layer, (self._number, dim, scale, *form), phi, *form)
 
     def __call__(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
@@ -80,11 +123,13 @@ class Favor:
         """Return linear attention (batch, n, heads, e) of heads (batch, heads, n, d)."""
         layer = find_layer(key)
         call = read_call(module, query, key, value, *args, **kwargs)
-        index = getattr(module, "layer_idx", None)
-        if index is None:
-            index = _place(id(module), module)  # a graph is of one module where it has asked for its id
-        _note(module, self.num_features, self.estimator, self.projection, self.seed, self.draws)
-        phi = self.draw(index, call.q.shape[-1], call.scale)
+        phi = self._input(module, call) if layer is None and torch.compiler.is_compiling() else None
+        if phi is None:
+            index = getattr(module, "layer_idx", None)
+            if index is None:
+                index = _place(id(module), module)  # a graph is of one module where it has asked for its id
+            _note(module, *self._made_of)
+            phi = self.draw(index, call.q.shape[-1], call.scale)
         if layer is not None:
             if not call.causal:
                 raise ParameterError("a StateCache is for causal attention; got attention of all tokens to all")
@@ -96,6 +141,7 @@ class Favor:
         return _give_back(out)
 
 
+_numbers = count()
 _places: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
 
@@ -121,6 +167,9 @@ NOTED = "kernattn"  # where a model's config says which draws it has had
 class _Settings(dict[str, Any]):
     """Settings that were noted in this process; those of a file are a plain dict."""
 
+    def __init__(self, made_of: tuple[Any, ...]) -> None:
+        super().__init__(zip(("num_features", "estimator", "projection", "seed", "draws"), made_of, strict=True))
+
 
 @in_a_graph
 def _note(module: nn.Module, *settings: Any) -> None:
@@ -128,7 +177,7 @@ def _note(module: nn.Module, *settings: Any) -> None:
     config = getattr(module, "config", None)
     if config is None:
         return
-    now = _Settings(zip(("num_features", "estimator", "projection", "seed", "draws"), settings, strict=True))
+    now = _Settings(settings)
     before = getattr(config, NOTED, None)
     if before == now and isinstance(before, _Settings):
         return

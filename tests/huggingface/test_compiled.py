@@ -4,8 +4,9 @@ import copy
 
 import pytest
 import torch
+from torch._dynamo.backends.debugging import aot_eager
 
-from huggingface.models import gpt2, vit
+from huggingface.models import answers, gpt2, llama, tokens, vit
 from kernattn.huggingface import register
 
 
@@ -38,6 +39,28 @@ def test_a_compiled_model_is_the_model(compiled, attention):
             torch.testing.assert_close(y, z, rtol=1e-4, atol=1e-5)
     favor.redraw()
     torch.testing.assert_close(logits(graph, x, mask), logits(model, x, mask), rtol=1e-5, atol=1e-6)
+
+
+def test_layers_share_a_graph():
+    """A draw is an input of the graph, so layers and redraws have one; each attention has draws of its own."""
+    torch.compiler.reset()
+    graphs = []
+    model, x = llama(num_hidden_layers=3), tokens(2, 12)
+    plain, inputs = copy.deepcopy(model), {"attention_mask": torch.ones_like(x), "use_cache": False}
+    first, _ = (register(16, rng=seed, name=f"kernattn_of_{seed}") for seed in (1, 2))
+
+    def backend(graph, example_inputs):
+        graphs.append(graph)
+        return aot_eager(graph, example_inputs)
+
+    for layer in model.model.layers:
+        layer.compile(backend=backend, fullgraph=True)
+    for seed, number in ((1, 1), (2, 2), (1, 2)):
+        found, wanted = (answers(each, f"kernattn_of_{seed}", x, **inputs) for each in (model, plain))
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+        assert len(graphs) == number
+        first.redraw()
+        assert model.config.kernattn["draws"] == (seed == number == 1)  # of the attention that was traced last
 
 
 def test_layers_without_an_index_are_counted_in_a_graph():
