@@ -1,4 +1,8 @@
-"""Which fold a row is in: a function of its numbers, so that neither order nor parts change it, nor copies leak."""
+"""Which fold a row is in: a function of its inputs, so that neither order nor parts change it, nor copies leak.
+
+Targets have no part in it: a fold would lack all copies of a row with one label, and the others hold just those with
+another.
+"""
 
 from typing import Any
 
@@ -6,22 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from kernattn._arrays.namespaces import Array, Float64, to_numpy64
+from kernattn._arrays.namespaces import Array, to_numpy64
 
 FOLDS = 5
 
 
-def folds_of(x: Array, y: Float64) -> NDArray[np.int64]:
-    """Return the folds (n,) of rows with targets (n,) or (n, c), by a digest of their numbers in float32."""
+def folds_of(x: Array) -> NDArray[np.int64]:
+    """Return the folds (n,) of rows, by a digest of their numbers in float32."""
     keys = _mix(np.arange(1, x.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
     if sparse.issparse(x):
         terms = sparse.csr_array((_bits(x.data) * keys[x.indices], x.indices, x.indptr), shape=x.shape)
         sums = terms @ np.ones(x.shape[1], np.uint64)
     else:
         sums = _bits(to_numpy64(x)) @ keys
-    targets = _bits(y.reshape(len(y), -1))
-    for column in targets.T:
-        sums = _mix(sums) + column
     return (_mix(sums) % np.uint64(FOLDS)).astype(np.int64)
 
 

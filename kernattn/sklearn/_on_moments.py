@@ -71,7 +71,7 @@ class OnMoments(RandomMapEstimator, ABC):
                 UserWarning,
             )
 
-    def _split(self, x: Array, y: Float64 | None) -> NDArray[np.int64] | None:
+    def _split(self, x: Array) -> NDArray[np.int64] | None:
         """Return the folds of rows (n,); None has all in one."""
         return None
 
@@ -84,7 +84,7 @@ class OnMoments(RandomMapEstimator, ABC):
             x, y, weights = take_rows(x, there), None if y is None else y[there], weights[there]
         phi = draw_map(self, x, array_beside(x, weights)) if first else self.feature_map_
         sums: dict[int, Moments] = {} if first else dict(self._sums)
-        folds = self._split(x, y)
+        folds = self._split(x)
         for fold in (0,) if folds is None else np.unique(folds).tolist():
             rows = slice(None) if folds is None else np.flatnonzero(folds == fold)
             here = x if folds is None else take_rows(x, rows)
@@ -115,9 +115,9 @@ class LeastSquares(OnMoments):
     objective: str = "folds"
     fit_intercept: bool = True
 
-    def _split(self, x: Array, y: Float64 | None) -> NDArray[np.int64] | None:
+    def _split(self, x: Array) -> NDArray[np.int64] | None:
         name = one_of("objective", self.objective, ("folds", "evidence", "gcv"))
-        return None if y is None or self.ridge is not None or name != "folds" else folds_of(x, y)
+        return None if self.ridge is not None or name != "folds" else folds_of(x)
 
     def _solve(self, m: Moments) -> Ridge:
         folds = [_count_rows(each) for each in self._sums.values() if each.n]
@@ -129,9 +129,9 @@ class LeastSquares(OnMoments):
 
 
 def _uneven(counts: list[int]) -> bool:
-    """Return whether folds differ more than distinct rows let them (chi-squared, p = 0.0005): most rows are copies.
+    """Return whether folds differ more than distinct rows let them (chi-squared, p = 0.0005): few rows are distinct.
 
-    Folds then lack all copies of what they are asked for, with just that target, and favour the mean.
+    Folds then lack all rows like those that they are asked for, and favour the mean.
     """
     n = sum(counts)
     return FOLDS * sum(count**2 for count in counts) > n * (n + 20)

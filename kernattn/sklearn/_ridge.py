@@ -24,7 +24,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         The penalty :math:`\lambda`, on the sum over rows. None takes the best by `objective`, for each target its own,
         but none below 1e-5 of the features' mean squared norm; a warning says if the best is at that limit.
     objective : {"folds", "evidence", "gcv"}
-        What None makes best, as in `kernattn.solvers.ridge`. A row is in one of five folds by a digest of its numbers,
+        What None makes best, as in `kernattn.solvers.ridge`. A row is in one of five folds by a digest of its inputs,
         so that neither the order of rows nor parts change the fit, and copies of a row are in one fold. Folds take the
         memory of five moments and five more eigendecompositions. The evidence chooses where rows are too few, or
         where so many are copies that folds are uneven.
