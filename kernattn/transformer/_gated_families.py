@@ -166,7 +166,9 @@ def mamba2_weight(given: Arrays, name: str, config: Config) -> NDArray[Any] | No
     mixer, ours, end = f"layers.{layer}.mixer", *part.rpartition(".")[::2]
     columns = {"gate": m.values, "v": m.values, "k": m.keys, "q": m.keys, "decay": m.heads}
     if ours == "conv":  # of values, keys and queries, in this order
-        value = _recurrent_weight(given, mixer, part)
+        value, channels = _recurrent_weight(given, mixer, part), m.values + 2 * m.keys
+        if value is not None and (value.ndim not in (1, 2) or value.shape[-1] != channels):
+            raise FileFormatError(f"a convolution must have {channels} channels; got shape {value.shape}")
         return None if value is None else value[..., np.r_[-m.keys : 0, m.values : m.values + m.keys, : m.values]]
     if ours in columns and (end == "weight" or (end == "bias" and ours != "decay")):
         return _columns_of(given.get(f"{mixer}.in_proj.{end}"), columns, ours)
@@ -181,7 +183,7 @@ def _columns_of(joint: NDArray[Any] | None, columns: dict[str, int], name: str) 
     """Return a part of a joint weight (out, in), or of its bias, as (in, columns)."""
     if joint is None:
         return None
-    if len(joint) != sum(columns.values()):
+    if joint.ndim not in (1, 2) or len(joint) != sum(columns.values()):
         raise FileFormatError(f"a joint weight must have {sum(columns.values())} rows; got shape {joint.shape}")
     ends = dict(zip(columns, np.cumsum(list(columns.values())).tolist(), strict=True))
     return joint[ends[name] - columns[name] : ends[name]].T

@@ -12,6 +12,7 @@ from kernattn.transformer import Config, forward, initial_params, load_checkpoin
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12}
 LLAMA = transformers.LlamaConfig(vocab_size=11, max_position_embeddings=16, num_key_value_heads=1, **SIZES)
@@ -136,6 +137,27 @@ def test_gated_models_that_are_refused(name, change, message, folders, tmp_path)
     about, header, data = folders[name]
     written(tmp_path, json.loads(about) | change, header, data)
     with pytest.raises(errors.KernattnError, match=message):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("conv1d.weight", lambda c, *rest: (c - 1, *rest), "a convolution must have"),
+        ("conv1d.bias", lambda c: (c - 1,), "a convolution must have"),
+        ("conv1d.weight", lambda *_: (), "a convolution must have"),
+        ("in_proj.weight", lambda *_: (), "a joint weight must have"),
+    ],
+)
+def test_weights_of_a_mamba_of_another_shape(name, shape, message, folders, tmp_path):
+    """One channel less would shift all others."""
+    written(tmp_path, *folders["mamba2"])
+    file = tmp_path / "model.safetensors"
+    tensors = safetensors_numpy.load_file(file)
+    (key,) = (key for key in tensors if key.endswith(f"layers.0.mixer.{name}"))
+    tensors[key] = np.zeros(shape(*tensors[key].shape), "f4")
+    safetensors_numpy.save_file(tensors, file)
+    with pytest.raises(errors.FileFormatError, match=message):
         load_checkpoint(tmp_path)
 
 
