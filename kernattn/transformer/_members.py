@@ -38,7 +38,8 @@ class Gated:
     r"""A layer of gated linear attention in place of attention, :math:`S_t^T q_t` of `gated_linear_attention`.
 
     Queries, keys and values are linear in the rows. In members with a convolution they pass a depthwise causal one and
-    SiLU. Each head's output is divided by its root mean square and multiplied by a gate of the row.
+    SiLU. Each head's output is divided by its root mean square and multiplied by a gate of the row, but DeltaNet has no
+    gate. Mamba-2 adds :math:`D x`, and its gate comes before the norm, which is one for all heads that share a key.
 
     Parameters
     ----------
