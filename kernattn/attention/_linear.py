@@ -90,8 +90,7 @@ def causal_linear_attention(
     :math:`S_i = \sum_{j \le i} \phi(k_j) v_j^T` and :math:`z_i = \sum_{j \le i} \phi(k_j)`, Katharopoulos et al.
     (2020), eqs. 9 to 12, in time linear in n. What stands after a token does not change its output: no maximum, and no
     scale, is taken over later keys where it could. With `g` or `gk` keys fade: :math:`S_i = e^{g_i} S_{i-1} + \phi(k_i)
-    v_i^T` and z alike, so that an output stays a weighted mean; a decay shifts the peak of the sums, and nothing
-    overflows or vanishes.
+    v_i^T` and z alike, so that an output stays a weighted mean; a decay shifts the peak of the sums.
 
     Parameters
     ----------
