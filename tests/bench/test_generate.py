@@ -96,7 +96,9 @@ def test_steps_that_grow_are_summed_over_all_positions(monkeypatch: pytest.Monke
     means = races._means(s, (1,), raced)
     (found,) = (mean for key, mean in means.items() if key.name == f"{races.PREFIX}: ours")
     assert found == pytest.approx(3000**2 / 3, rel=1e-3)
-    assert [mean for key, mean in means.items() if key.name.startswith("(c)")] == pytest.approx([1.0] * 3)
+    level = [mean for key, mean in means.items() if key.name.startswith("(c)")]
+    assert level == pytest.approx([1.0] * len(level))
+    assert len(level) >= 3  # more where ONNX Runtime is installed
 
 
 @pytest.fixture

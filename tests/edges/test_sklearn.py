@@ -16,6 +16,7 @@ from sklearn.utils.estimator_checks import check_array_api_input, check_estimato
 import kernattn as ka
 from edges.sklearn_cases import ALL, CLASSIFIERS, GIVEN, LABELS, REGRESSORS, TRANSFORMERS, W, X, Y, answer, fitted
 from kernattn.sklearn import (
+    FeatureClassifier,
     FeatureGP,
     FeaturePCA,
     FeatureRidge,
@@ -34,8 +35,10 @@ def dispatch(monkeypatch):
         yield
 
 
-INSTANCES = [*(cls() for cls in ALL), FeatureRidge(ka.kernels.Polynomial(coef0=1.0), ridge=1.0)]
+INSTANCES = [cls(num_features=32) if cls is FeatureClassifier else cls() for cls in ALL]  # hundreds of fits, with folds
+INSTANCES.append(FeatureRidge(ka.kernels.Polynomial(coef0=1.0), ridge=1.0))
 OTHERS = [
+    FeatureClassifier(),
     FeatureRidge(ridge=1.0),
     FeaturePCA(whiten=True),
     RandomFeatures(estimator="kmeans"),
