@@ -70,7 +70,7 @@ def _feed_forward(params: Params, name: str, parts: Sequence[str] = SWIGLU) -> I
 
 
 def _experts(params: Params, experts: Experts, name: str) -> Iterator[Pair]:
-    """Yield what chooses, each expert, and the shared one."""
+    # what chooses, each expert, and the shared one
     yield _linear(params, f"{name}.router")
     for i in range(experts.num_experts):
         for part in SWIGLU:
