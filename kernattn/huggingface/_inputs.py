@@ -14,7 +14,8 @@ INPUTS = "kernattn_inputs"  # the attribute of a layer that has the numbers of i
 
 
 def layers_of(kind: type, config: Any) -> list[nn.Module]:
-    """Return all layers of a class and a config: a graph is made at the call of one, which knows no other."""
+    """Return all layers of a class and a config."""
+    # transformers hands an attention its layer alone, and a model may be older than register(): nothing else knows it
     return [x for x in gc.get_objects() if type(x) is kind and getattr(x, "config", None) is config]
 
 
