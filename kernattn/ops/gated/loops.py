@@ -6,8 +6,7 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
-from kernattn.ops._numba.codegen.memory import aligned, copy, tile_rows, whole, window
-from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.codegen.memory import aligned, copy, odd_row, tile_rows, whole, window
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
 
@@ -49,7 +48,7 @@ class Room(NamedTuple):
 @inner
 def room_for(d, e, channels, tokens, like):
     """Return room for a chunk of so many tokens."""
-    size, row_d, row_e = tile_rows(tokens, like), tile_rows(d, like) + lanes(like), tile_rows(e, like)
+    size, row_d, row_e = tile_rows(tokens, like), odd_row(d, like), odd_row(e, like)
     wide = size * row_d
     return Room(
         aligned(wide, like), aligned(wide, like), aligned(row_d * size, like),

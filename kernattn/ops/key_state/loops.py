@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
-from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, whole, window
+from kernattn.ops._numba.codegen.memory import aligned, copy, odd_row, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import ROWS, TALL, lanes
 from kernattn.ops._numba.far.lifted_keys import USUAL, count_alike_rows, lift_of, rise_of
 from kernattn.ops._numba.far.negligible import faint, raise_queries
@@ -85,7 +85,7 @@ class Chunk(NamedTuple):
 def _room_for(phi_q, phi_k, e, tokens, like):
     """Return room for a chunk of so many tokens."""
     wide = tile_rows(max(phi_k.features, phi_q.frequencies, phi_k.frequencies), like)
-    size, row_e = tile_rows(tokens, like), tile_rows(e, like)
+    size, row_e = tile_rows(tokens, like), odd_row(e, like)
     # an odd number of lines: rows fall into different cache sets
     row_k = pad(max(phi_k.features, phi_k.frequencies), lanes(like)) + lanes(like)
     return Chunk(

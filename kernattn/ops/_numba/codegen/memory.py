@@ -81,3 +81,10 @@ def copy(source, at, count, target, to):
 def tile_rows(count, like):
     """Return how many rows or columns a tile of `count` needs, for whole vectors and whole blocks."""
     return pad(pad(count, lanes(like)), ROWS)
+
+
+@inner
+def odd_row(count, like):
+    """Return the length of a row of an odd number of cache lines: the rows of a tile fall into all sets of a cache."""
+    line = LINE // like.itemsize
+    return tile_rows(count, like) // line // 2 * 2 * line + line
