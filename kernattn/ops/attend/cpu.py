@@ -12,7 +12,7 @@ from kernattn._runtime.parallel import share
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import flat, narrow, room, seconds_of, unwritten
+from kernattn.ops._numba.tiles.layout import flat, room, seconds_of, unwritten, written
 from kernattn.ops.attend.loops import answer
 from kernattn.ops.features.sides import queries
 
@@ -26,15 +26,15 @@ def attend(
     e, wide = s.shape[-1], s.dtype
     phi, x, given, q_lead, n = queries(q, q_spec, wide, normaliser)
     how = _plan_for(q_lead, s.shape, n, phi.dim * phi.projects, wide.itemsize)
-    out = room(how.out, wide)
-    answers, row_z = (out.reshape(-1), unwritten(wide), unwritten(wide)), None
+    out = room(how.out, dtype)
+    answers, row_z = (written(out, wide), unwritten(wide), unwritten(wide)), None
     if normaliser:
-        row_z = Normaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0]))
+        row_z = Normaliser(np.empty(out.shape[:-1], wide), np.empty(out.shape[:-1], wide))
         answers = answers[0], row_z.peak.reshape(-1), row_z.z.reshape(-1)
     sums = flat(s, wide), flat(z, wide), flat(peak, wide)
     blocks = partial(answer, phi.arrays, e, x, given, sums, how.reads, n, answers, how.chunk)
     share(blocks, how.pieces, how.seconds)
-    return narrow(out, dtype), row_z
+    return out, row_z
 
 
 class _Plan(NamedTuple):

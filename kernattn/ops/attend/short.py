@@ -7,7 +7,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import Normaliser
-from kernattn.ops._numba.tiles.layout import accumulation, narrow, room
+from kernattn.ops._numba.tiles.layout import accumulation, room
 from kernattn.ops.features.sides import keys, queries
 from kernattn.ops.key_state.recurrence import runs_of, work_of
 
@@ -33,8 +33,9 @@ def short(
         return None
     readers = queries(q, q_spec, wide, normaliser)
     work = work_of(readers, known, v, key_mask, None, n)
-    out = room((*work.plan.heads.out_lead, n, e), wide)
-    row_z = Normaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
+    out, row_z = room((*work.plan.heads.out_lead, n, e), dtype), None
+    if normaliser:
+        row_z = Normaliser(np.empty(out.shape[:-1], wide), np.empty(out.shape[:-1], wide))
     if not work.answer(runs_of(work.plan.who, (0, n), False), out, row_z):
         return None
-    return narrow(out, dtype), row_z
+    return out, row_z

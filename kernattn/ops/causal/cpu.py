@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import Normaliser, PeakedSum, empty, merge
-from kernattn.ops._numba.tiles.layout import accumulation, narrow, room
+from kernattn.ops._numba.tiles.layout import accumulation, room
 from kernattn.ops.features.sides import keys, queries
 from kernattn.ops.key_state.recurrence import Work, runs_of, select, stretches, with_lead, work_of
 
@@ -27,17 +27,18 @@ def causal(
     work = work_of(readers, known, v, key_mask, segment_ids, min(CHUNK, v.shape[-2]))
     plan = work.plan
     parts, n, who = stretches(plan), plan.n, plan.heads
-    out = room((*who.out_lead, n, plan.e), dtype)
-    row_z = Normaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
+    out, row_z = room((*who.out_lead, n, plan.e), v.dtype), None
+    if normaliser:
+        row_z = Normaliser(np.empty(out.shape[:-1], dtype), np.empty(out.shape[:-1], dtype))
     if parts == 1:
         after = work.run(runs_of(plan.who, (0, n), state is not None), who.lead, state, out, row_z)
-        return narrow(out, v.dtype), row_z, after
+        return out, row_z, after
     count, pieces = len(who.k), -(-8 // parts)
     before = None if state is None else PeakedSum(*(x.reshape(count, *x.shape[len(who.lead) :]) for x in state))
     cuts = tuple([n * i // (parts * pieces) for i in range(parts * pieces + 1)])
     before = _before_each(work, before, cuts[: (parts - 1) * pieces + 1], pieces)
     after = work.run(runs_of(plan.who, cuts[::pieces], True), (count, parts), before, out, row_z)
-    return narrow(out, v.dtype), row_z, with_lead(select(after, np.s_[:, -1]), who.lead)
+    return out, row_z, with_lead(select(after, np.s_[:, -1]), who.lead)
 
 
 def _before_each(work: Work, before: PeakedSum | None, cuts: tuple[int, ...], pieces: int) -> PeakedSum:

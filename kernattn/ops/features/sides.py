@@ -11,7 +11,7 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.parallel import share
 from kernattn._sums.units import nearer, restored
 from kernattn.errors import ParameterError
-from kernattn.ops._numba.tiles.layout import flat, nothing, plain, seconds_of
+from kernattn.ops._numba.tiles.layout import Rows, flat, nothing, plain, rows, seconds_of
 from kernattn.ops._numba.tiles.packing import PackedMap, map_as_given, pack_map, panels
 from kernattn.ops.features.crossover import FUSED_ABOVE, fast
 from kernattn.ops.features.loops import write_scales
@@ -24,7 +24,7 @@ class Side(NamedTuple):
     """Queries or keys as the loops read them."""
 
     phi: PackedMap
-    x: NDArray[Any]  # rows, their projections by chains, or computed features; flat
+    x: Rows  # their projections by chains, or computed features
     given: NDArray[Any]  # log scales per row that the loops do not compute, flat, or empty
     lead: tuple[int, ...]
     n: int
@@ -72,8 +72,8 @@ def _project(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, MapSpec]
     chains = fast(spec.omega, FUSED_ABOVE)
     if chains is None:
         return x, spec
-    rows, octaves = nearer(np, x.astype(dtype, copy=False))
-    u = hadamard(rows, chains)
+    near, octaves = nearer(np, x.astype(dtype, copy=False))
+    u = hadamard(near, chains)
     return (restored(np, u, octaves) if octaves.any() else u), spec.nonlinear
 
 
@@ -81,7 +81,7 @@ def _rows(x: Any, spec: MapSpec, given: NDArray[Any], dtype: np.dtype[Any]) -> S
     if not spec.direct:
         x, spec = _project(x, spec, dtype)
     shape = x.shape
-    return Side(pack_map(spec, dtype, shape[-1]), flat(x, dtype), given, shape[:-2], shape[-2])
+    return Side(pack_map(spec, dtype, shape[-1]), rows(x, dtype), given, shape[:-2], shape[-2])
 
 
 def _token(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> Token:
@@ -95,15 +95,15 @@ def _computed_side(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
     per_feature = log_scale.shape[-1] > 1
     if per_feature and values.shape[-1] > 1:
         values, log_scale = values[..., :1], log_scale + _log(values)
-    rows = np.broadcast_to(log_scale if per_feature else values, np.broadcast_shapes(values.shape, log_scale.shape))
-    *lead, n, features = rows.shape
+    values = np.broadcast_to(log_scale if per_feature else values, np.broadcast_shapes(values.shape, log_scale.shape))
+    *lead, n, features = values.shape
     given = nothing(dtype) if per_feature else flat(np.broadcast_to(log_scale, (*lead, n, 1)), dtype)
-    return Side(map_as_given(dtype, features, per_feature), flat(rows, dtype), given, tuple(lead), n)
+    return Side(map_as_given(dtype, features, per_feature), rows(values, dtype), given, tuple(lead), n)
 
 
 def _computed_token(x: ScaledFeatures, dtype: np.dtype[Any]) -> tuple[Token, NDArray[Any]]:
     side = _computed_side(ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]), dtype)
-    return (side.phi.arrays, plain(side.x, dtype), side.lead), side.given
+    return (side.phi.arrays, plain(side.x.floats, dtype), side.lead), side.given
 
 
 def _key_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -115,11 +115,11 @@ def _key_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the log scales of rows (...), flat; of a masked row of infinities anything."""
-    rows = flat(x, dtype)
-    scales = np.empty(rows.size // x.shape[-1], dtype)
+    each = flat(x, dtype)
+    scales = np.empty(each.size // x.shape[-1], dtype)
     form = _packed_form(spec, dtype)
-    seconds = seconds_of(2.0 * rows.size * (1 + form[-1]), 0, 4)
-    share(partial(write_scales, *form, rows, scales, ROWS), -(-scales.size // ROWS), seconds)
+    seconds = seconds_of(2.0 * each.size * (1 + form[-1]), 0, 4)
+    share(partial(write_scales, *form, each, scales, ROWS), -(-scales.size // ROWS), seconds)
     return flat(scales, dtype)
 
 

@@ -42,7 +42,7 @@ def _by_loop(x: Array, y: Array, spec: MapSpec | None, dtype: np.dtype[Any], fea
     if spec is None:
         phi, rows, given = map_as_given(dtype, width), flat(x, dtype), nothing(dtype)
     else:
-        phi, rows, given, *_ = keys(x, spec, dtype)
+        phi, (rows, *_), given, *_ = keys(x, spec, dtype)
     who = heads(None, tuple(lead), tuple(y_lead))
     flops = features * (features + 2.0 * columns + 2.0 * phi.dim * phi.projects)
     seconds = len(who.k) * n * seconds_of(flops, features, dtype.itemsize)

@@ -19,9 +19,10 @@ from kernattn.ops._numba.tiles.chunk import (
 )
 from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.moderate import moderate_keys
-from kernattn.ops._numba.tiles.outputs import normalisers, write
+from kernattn.ops._numba.tiles.outputs import normalisers, write_rows
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product
-from kernattn.ops._numba.tiles.stream import fetch, until_line
+from kernattn.ops._numba.tiles.rows import as_read, fetch_rows, room_of, wide_rows
+from kernattn.ops._numba.tiles.stream import until_line
 from kernattn.ops._numba.tiles.sums import Sums, clear, lift_sums, load_sums, rescale, store_sums
 
 PIECE = 2 * TALL if TALL > ROWS else ROWS
@@ -76,13 +77,17 @@ class Chunk(NamedTuple):
     own: Any
     packed: Any  # rows on their way into a product
     spare: Any
+    wide_q: Any  # rows as floats, where they have 16 bits
+    wide_k: Any
+    wide_v: Any
+    wide_out: Any
     size: Any
     row_k: Any
     row_e: Any
 
 
 @inner
-def _room_for(phi_q, phi_k, e, tokens, like):
+def _room_for(phi_q, phi_k, e, tokens, sides, out, like):
     """Return room for a chunk of so many tokens."""
     wide = tile_rows(max(phi_k.features, phi_q.frequencies, phi_k.frequencies), like)
     size, row_e = tile_rows(tokens, like), odd_row(e, like)
@@ -93,7 +98,9 @@ def _room_for(phi_q, phi_k, e, tokens, like):
         aligned(size * size, like), aligned(size * row_e, like), aligned(size, like), aligned(size, like),
         aligned(wide, like), aligned(wide, like), aligned(wide, like),
         aligned(size, like), aligned(size, like), aligned(size, like),
-        aligned(size * max(phi_q.dim, phi_k.dim), like), aligned(2 * wide, like), size, row_k, row_e,
+        aligned(size * max(phi_q.dim, phi_k.dim), like), aligned(2 * wide, like),
+        aligned(room_of(size * phi_q.dim, sides[0]), like), aligned(room_of(size * phi_k.dim, sides[1]), like),
+        aligned(room_of(size * e, sides[2]), like), aligned(room_of(size * e, out), like), size, row_k, row_e,
     )  # fmt: skip
 
 
@@ -157,10 +164,11 @@ def recur(
     """
     phi_q, phi_k = unpack(phi_q), unpack(phi_k)
     features, groups = phi_k.features, reads.shape[1]
-    q, k, v = whole(tokens[0]), whole(tokens[1]), whole(tokens[2])
+    rows_q, rows_k, rows_v = as_read(tokens[0]), as_read(tokens[1]), as_read(tokens[2])
+    v = rows_v[0]
     given_q, given_k = whole(tokens[3]), whole(tokens[4])
     (mask, fresh), (out, peaks, z) = masks, answers
-    tile, all_seen = _room_for(phi_q, phi_k, e, chunk, v), after[0].size == 0
+    tile, all_seen = _room_for(phi_q, phi_k, e, chunk, tokens, out, v), after[0].size == 0
     wide, size, row_e, num = tile.totals.size, tile.size, tile.row_e, tile.num
     tops = features if phi_k.per_feature else 1
     sums = Sums(
@@ -185,7 +193,9 @@ def recur(
                     clear(sums)
                     seen, size_v, lifted = False, USUAL, zero
                 rows = count_rows_of_sequence(fresh, at_m, rows)
-            rows, size_v = count_alike_rows(v, at_v * e, rows, e, mask, at_m, size_v)
+            v, from_v = wide_rows(rows_v[0], rows_v[1], rows_v[2], at_v * e, rows * e, tile.wide_v)
+            k, from_k = wide_rows(rows_k[0], rows_k[1], rows_k[2], at_k * phi_k.dim, rows * phi_k.dim, tile.wide_k)
+            rows, size_v = count_alike_rows(v, from_v, rows, e, mask, at_m, size_v)
             if lift_of(size_v, v) > lifted:
                 lifted = lift_of(size_v, v)
                 if seen:  # there may be no room for sums otherwise
@@ -193,7 +203,7 @@ def recur(
             # features of keys, and the old sums in their units
             above = rise_of(size_v, v)
             rows = _key_features(
-                phi_k, k, at_k * phi_k.dim, rows, mask, at_m, given_k, at_k, above, lifted, sums, tile
+                phi_k, k, from_k, rows, mask, at_m, given_k, at_k, above, lifted, sums, tile
             )  # fmt: skip
             if all_seen and rows < end - t:
                 return False
@@ -201,28 +211,29 @@ def recur(
                 rescale(sums, tile.base, least)
             else:
                 copy(tile.base, 0, tops, sums.units, 0)
-            values, row_v = window(v, at_v * e, rows * e), e
+            values, row_v = window(v, from_v, rows * e), e
             if mask.size > 0 or e % lanes(v) > 0 or until_line(values) > 0:  # vectors across two lines are slow
                 values, row_v = window(tile.values, 0, tile.values.size), row_e
-                load_rows(v, at_v * e, rows, e, mask, at_m, tile.values, row_e)
+                load_rows(v, from_v, rows, e, mask, at_m, tile.values, row_e)
             # what queries read of the old sums, and of this chunk
             for g in range(groups):
                 at_q, at_out = reads[r, g, QUERY] * n + t, reads[r, g, OUT] * n + t
+                q, from_q = wide_rows(rows_q[0], rows_q[1], rows_q[2], at_q * phi_q.dim, rows * phi_q.dim, tile.wide_q)
                 query_features(
-                    phi_q, q, at_q * phi_q.dim, rows, sums.units, sums.z,
+                    phi_q, q, from_q, rows, sums.units, sums.z,
                     tile.packed, tile.queries, size, tile.highest, tile.own, tile.den, tile.spare,
                 )  # fmt: skip
                 _multiply(tile, rows, features, sums.z, all_seen, positive)
                 for i in range(0, rows, PIECE):
                     some, to = min(PIECE, rows - i), i * row_e
-                    fetch(q, (at_q + rows + i) * phi_q.dim, some * phi_q.dim)
+                    fetch_rows(rows_q[0], rows_q[1], rows_q[2], (at_q + rows + i) * phi_q.dim, some * phi_q.dim)
                     if seen:
                         product(
                             tile.queries, i, 1, size, sums.s, 0, row_e, num, to, row_e, some, e, features, False, FULL
                         )
                 lower = FULL if all_seen else LOWER
                 product(tile.products, 0, 1, size, values, 0, row_v, num, 0, row_e, rows, e, rows, seen, lower)
-                write(num, row_e, rows, e, tile.den, out, at_out * e)
+                write_rows(num, row_e, rows, e, tile.den, tile.wide_out, out, at_out * e)
                 if peaks.size > 0:
                     unit = zero if phi_q.per_feature else sums.units[0]
                     normalisers(phi_q, tile.den, unit, tile.highest, tile.own, rows, given_q, at_q, peaks, z, at_out)
@@ -234,8 +245,8 @@ def recur(
             each_k, each_v = rows * phi_k.dim // features, rows * e // features
             for i in range(0, features, PIECE):
                 some, to = min(PIECE, features - i), i * row_e
-                fetch(k, (at_k + rows) * phi_k.dim + each_k * i, each_k * some)
-                fetch(v, (at_v + rows) * e + each_v * i, each_v * some)
+                fetch_rows(rows_k[0], rows_k[1], rows_k[2], (at_k + rows) * phi_k.dim + each_k * i, each_k * some)
+                fetch_rows(rows_v[0], rows_v[1], rows_v[2], (at_v + rows) * e + each_v * i, each_v * some)
                 product(tile.keys, i, 1, tile.row_k, values, 0, row_v, sums.s, to, row_e, some, e, rows, seen, FULL)
             seen = True
             t += rows

@@ -10,7 +10,7 @@ from kernattn._runtime.parallel import WORTH_SHARING, share, threads
 from kernattn._sums.peaked import Normaliser, PeakedSum, merge
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import Heads, heads
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, nothing, seconds_of, unwritten
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, Rows, flat, nothing, rows, seconds_of, unwritten, written
 from kernattn.ops.features.sides import Side
 from kernattn.ops.key_state.loops import BEFORE, END, FIRST, MASK, RUN_COLUMNS, K, V, recur
 
@@ -44,7 +44,7 @@ class Work(NamedTuple):
 
     keys: Side
     queries: Side | None
-    v: NDArray[Any]
+    v: Rows
     mask: NDArray[np.bool_]
     fresh: NDArray[np.bool_]
     plan: Plan
@@ -80,18 +80,18 @@ class Work(NamedTuple):
         keys, queries, v, mask, fresh, (_, _, n, e, chunk, _, _, seconds), dtype = self
         q = keys if queries is None else queries
         none, unwanted = nothing(dtype), unwritten(dtype)
-        answers, given_q = (unwanted if out is None else out.reshape(-1), unwanted, unwanted), none
+        answers, given_q = (written(unwanted if out is None else out, dtype), unwanted, unwanted), none
         if normaliser is not None:
             answers, given_q = (answers[0], normaliser.peak.reshape(-1), normaliser.z.reshape(-1)), q.given
         old = (none, none, none) if before is None else tuple([flat(x, dtype) for x in before])
-        rows, masks, maps = (q.x, keys.x, v, given_q, keys.given), (mask, fresh), (q.phi.arrays, keys.phi.arrays)
-        table, reads, tokens = runs
+        tokens, masks, maps = (q.x, keys.x, v, given_q, keys.given), (mask, fresh), (q.phi.arrays, keys.phi.arrays)
+        table, reads, count = runs
         whole: list[bool] = []
 
         def slab(low: int, high: int) -> None:
-            whole.append(recur(*maps, e, rows, masks, old, table, reads, n, answers, after, chunk, low, high))
+            whole.append(recur(*maps, e, tokens, masks, old, table, reads, n, answers, after, chunk, low, high))
 
-        share(slab, len(table), seconds * tokens / n)
+        share(slab, len(table), seconds * count / n)
         return all(whole)
 
 
@@ -113,7 +113,7 @@ def work_of(
         starts = np.zeros((*plan.heads.lead, plan.n), bool)
         starts[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]
         fresh = flat(starts, bool)
-    return Work(keys, queries, flat(v, dtype), mask, fresh, plan, dtype)
+    return Work(keys, queries, rows(v, dtype), mask, fresh, plan, dtype)
 
 
 @keep_while_small

@@ -11,14 +11,18 @@ from numba.core.registry import cpu_target
 from kernattn.ops._numba.codegen.compile import intrinsic
 
 
+_FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")  # that Numba compiles for
+CONVERTS = "+f16c" in _FEATURES
+"""Does the machine convert vectors of float16?"""
+
+
 def _registers() -> tuple[int, int, int]:
     """Return the bytes of a vector that Numba compiles for, and the heights of a low and a tall register block."""
-    features = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
-    if "+avx512f" in features:
+    if "+avx512f" in _FEATURES:
         return 64, 8, 8
     if platform.machine().lower() in ("arm64", "aarch64"):
         return 16, 8, 8
-    return (32, 4, 6) if "+avx" in features else (16, 4, 4)
+    return (32, 4, 6) if "+avx" in _FEATURES else (16, 4, 4)
 
 
 VECTOR, ROWS, TALL = _registers()

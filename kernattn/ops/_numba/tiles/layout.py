@@ -2,12 +2,13 @@
 
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, largest
+from kernattn.ops._numba.codegen.halves import BFLOAT16, FLOAT16, narrow_all, widen_all
 from kernattn.ops._numba.codegen.registers import LINE
 
 FLOPS_PER_SECOND, SECONDS_PER_FEATURE = 8e10, 4e-10  # of a core in float32, roughly
@@ -34,7 +35,7 @@ def flat(array: Array, dtype: Any, shape: int | tuple[int, ...] = -1) -> NDArray
     One that is not flat tells a loop its sizes.
     """
     if type(array) is not np.ndarray or array.dtype is not dtype:
-        array = np.ascontiguousarray(array, dtype)
+        array = widened(array) if dtype is _SINGLE and _has_bits(array) else np.ascontiguousarray(array, dtype)
     result: NDArray[Any] = array.ravel() if shape == -1 else array.ravel().reshape(shape)
     result.setflags(write=False)
     return result
@@ -43,8 +44,54 @@ def flat(array: Array, dtype: Any, shape: int | tuple[int, ...] = -1) -> NDArray
 def plain(array: Array, dtype: Any) -> NDArray[Any]:
     """Return the array as contiguous numbers of dtype, writeable: a copy where it is anything else."""
     if array.dtype != dtype or not array.flags.carray:
-        array = np.array(array, dtype, order="C")
+        array = widened(array) if dtype is _SINGLE and _has_bits(array) else np.array(array, dtype, order="C")
     return array.ravel()  # type: ignore[no-any-return]
+
+
+def _has_bits(array: Array) -> bool:
+    """Whether an array has 16-bit floats that loops can widen."""
+    dtype = array.dtype
+    return dtype.itemsize == 2 and dtype.kind in "fV" and dtype.isnative and array.size > 0
+
+
+def _bits(array: Array) -> tuple[NDArray[np.uint16], int]:
+    """Return the bits of 16-bit floats, flat, and their kind."""
+    kind = FLOAT16 if array.dtype.kind == "f" else BFLOAT16
+    bits: NDArray[np.uint16] = np.ascontiguousarray(array).view(np.uint16).ravel()
+    return bits, kind
+
+
+def widened(array: Array) -> NDArray[np.float32]:
+    """Return 16-bit floats as float32."""
+    bits, kind = _bits(array)
+    bits.setflags(write=False)
+    wide = np.empty(array.shape, np.float32)
+    widen_all(bits, kind, wide.reshape(-1))
+    return wide
+
+
+class Rows(NamedTuple):
+    """Numbers as loops take them: floats of their own dtype, or the bits of 16-bit ones, which they widen or round."""
+
+    floats: NDArray[Any]
+    bits: NDArray[np.uint16]
+    kind: int  # of the bits, 0 for none
+
+
+def rows(array: Array, dtype: np.dtype[Any]) -> Rows:
+    """Return numbers that are read: 16-bit ones as they are."""
+    if dtype != _SINGLE or not _has_bits(array):
+        return Rows(flat(array, dtype), _NO_BITS, 0)
+    bits, kind = _bits(array)
+    bits.setflags(write=False)
+    return Rows(nothing(dtype), bits, kind)
+
+
+def written(array: NDArray[Any], dtype: np.dtype[Any]) -> Rows:
+    """Return room for numbers that are written, in the dtype of sums or with 16 bits."""
+    if array.dtype == dtype:
+        return Rows(array.reshape(-1), _NO_BITS_WRITTEN, 0)
+    return Rows(unwritten(dtype), *_bits(array))
 
 
 def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -61,10 +108,17 @@ def narrow(out: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return outputs in the dtype of the inputs, held to what this can say; infinity and NaN stay."""
     if out.dtype == dtype:
         return out
+    if out.dtype == _SINGLE and out.flags.c_contiguous:
+        found = np.empty(out.shape, dtype)
+        if _has_bits(found):
+            narrow_all(out.reshape(-1), *_bits(found))
+            return found
     limit = largest(dtype)
     np.clip(out, -limit, limit, out=out, where=np.isfinite(out))
     return out.astype(dtype)
 
+
+_NO_BITS, _NO_BITS_WRITTEN = flat(np.zeros(0, np.uint16), np.dtype(np.uint16)), np.zeros(0, np.uint16)
 
 NO_MASK = flat(np.zeros(0), bool)
 """Stands for a mask that admits everything."""

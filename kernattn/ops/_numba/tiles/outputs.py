@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
-from kernattn.ops._numba.codegen.compile import inner_exact
+from kernattn.ops._numba.codegen.compile import inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import log_of
+from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import window
 
 
@@ -25,6 +26,17 @@ def write(num, row, rows, e, den, out, at):
             if abs(y) > largest and abs(source[c]) <= largest:
                 y = math.copysign(largest, y)
             target[c] = y
+
+
+@inner
+def write_rows(num, row, rows, e, den, room, out, at):
+    """Write as `write` does to rows (floats, bits, kind), by way of a room where these have 16 bits."""
+    floats, bits, kind = out
+    if kind == 0:
+        write(num, row, rows, e, den, floats, at)
+    else:
+        write(num, row, rows, e, den, room, 0)
+        narrow(room, 0, rows * e, bits, kind, at)
 
 
 @inner_exact

@@ -1,0 +1,169 @@
+"""16-bit floats as loops read and write them: bits beside a kind, widened and rounded in registers.
+
+A bfloat16, which Numba does not know, is the upper half of a float32. LLVM would call a function that is not there for a
+float16 on a machine that cannot convert it, and some round bfloat16 with small numbers flushed: these use integers, but
+where the machine widens float16 exactly. Results are rounded to the nearest, ties to even, and held to the largest
+number of the format unless they are infinite.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from kernattn.ops._numba.codegen.compile import compiled, inner_exact, intrinsic
+from kernattn.ops._numba.codegen.registers import CONVERTS, VECTOR
+
+BFLOAT16, FLOAT16 = 1, 2
+"""Kinds of bits; 0 stands for floats of the loop's own dtype."""
+
+_LANES = VECTOR // 4
+
+
+def _like(x, width):
+    """Return the LLVM type of numbers of a width, as many as there are in x."""
+    number: Any = {"float": ir.FloatType(), "half": ir.HalfType()}.get(width) or ir.IntType(width)
+    return ir.VectorType(number, x.type.count) if isinstance(x.type, ir.VectorType) else number
+
+
+class _Words:
+    """Operators of 32-bit words, with constants."""
+
+    def __init__(self, builder, like):
+        self.builder, self.word, self.float = builder, _like(like, 32), _like(like, "float")
+
+    def number(self, value):
+        kind = self.word
+        return ir.Constant(kind, [value] * kind.count if isinstance(kind, ir.VectorType) else value)
+
+    def real(self, value):
+        kind = self.float
+        return ir.Constant(kind, [value] * kind.count if isinstance(kind, ir.VectorType) else value)
+
+    def __getattr__(self, name):
+        def apply(x, y):
+            return getattr(self.builder, name)(x, self.number(y) if isinstance(y, int) else y)
+
+        return apply
+
+    def choose(self, x, compare, y, yes, no):
+        return self.builder.select(self.builder.icmp_signed(compare, x, self.number(y)), yes, no)
+
+
+def _widen_bfloat16(builder, bits):
+    """Return the float32 of which these are the upper bits."""
+    w = _Words(builder, bits)
+    return builder.bitcast(w.shl(builder.zext(bits, w.word), 16), w.float)
+
+
+def _widen_float16(builder, bits):
+    """Return the float32 of a float16: its exponent moved, or its last bits as a number where it has none."""
+    w = _Words(builder, bits)
+    if CONVERTS:
+        return builder.fpext(builder.bitcast(bits, _like(bits, "half")), w.float)
+    wide = builder.zext(bits, w.word)
+    size, sign = w.and_(wide, 0x7FFF), w.shl(w.and_(wide, 0x8000), 16)
+    moved = w.add(w.shl(size, 13), 112 << 23)
+    normal = w.choose(size, ">=", 0x7C00, w.add(moved, 112 << 23), moved)
+    small = builder.bitcast(builder.fmul(builder.sitofp(size, w.float), w.real(2.0**-24)), w.word)
+    return builder.bitcast(w.or_(w.choose(size, "<", 0x400, small, normal), sign), w.float)
+
+
+def _narrow_bfloat16(builder, x):
+    """Return the bits of the nearest bfloat16."""
+    w = _Words(builder, x)
+    bits = builder.bitcast(x, w.word)
+    size, sign = w.and_(bits, 0x7FFFFFFF), w.and_(w.lshr(bits, 16), 0x8000)
+    nearest = w.lshr(w.add(w.add(size, 0x7FFF), w.and_(w.lshr(size, 16), 1)), 16)
+    held = w.choose(size, "<", 0x7F7F0000, nearest, w.choose(size, "<", 0x7F800000, w.number(0x7F7F), nearest))
+    known = w.choose(size, ">", 0x7F800000, w.number(0x7FC0), held)
+    return builder.trunc(w.or_(known, sign), _like(x, 16))
+
+
+def _narrow_float16(builder, x):
+    """Return the bits of the nearest float16; below its normal numbers the sum with 1/2 rounds."""
+    w = _Words(builder, x)
+    bits = builder.bitcast(x, w.word)
+    size, sign = w.and_(bits, 0x7FFFFFFF), w.and_(w.lshr(bits, 16), 0x8000)
+    rounded = w.add(w.add(w.sub(size, 112 << 23), 0xFFF), w.and_(w.lshr(size, 13), 1))
+    half = builder.fadd(builder.bitcast(size, w.float), w.real(0.5))
+    small = w.sub(builder.bitcast(half, w.word), 126 << 23)
+    nearest = w.choose(size, "<", 113 << 23, small, w.lshr(rounded, 13))
+    held = w.choose(size, "<", 0x477FE000, nearest, w.number(0x7BFF))  # 65504
+    known = w.choose(size, "<", 0x7F800000, held, w.choose(size, ">", 0x7F800000, w.number(0x7E00), w.number(0x7C00)))
+    return builder.trunc(w.or_(known, sign), _like(x, 16))
+
+
+def _mover(convert, count):
+    """Return the intrinsic that converts `count` numbers from source[at] on to target[to] and on."""
+
+    @intrinsic
+    def move(context, source, at, target, to):
+        def codegen(context, builder, signature, args):
+            ends = []
+            for kind, array, place in zip(signature.args[::2], args[::2], args[1::2], strict=True):
+                number = ir.IntType(16) if kind.dtype == types.uint16 else ir.FloatType()
+                data = builder.gep(context.make_array(kind)(context, builder, array).data, [place])
+                ends.append(builder.bitcast(data, (ir.VectorType(number, count) if count else number).as_pointer()))
+            numbers = builder.load(ends[0])
+            numbers.align = 2 if signature.args[0].dtype == types.uint16 else 4
+            found = convert(builder, numbers)
+            builder.store(found, ends[1]).align = 2 if signature.args[2].dtype == types.uint16 else 4
+            return context.get_dummy_value()
+
+        return types.void(source, types.intp, target, types.intp), codegen
+
+    return move
+
+
+_widen_b, _widen_h, _narrow_b, _narrow_h = (
+    _mover(each, _LANES) for each in (_widen_bfloat16, _widen_float16, _narrow_bfloat16, _narrow_float16)
+)
+_widen_b1, _widen_h1, _narrow_b1, _narrow_h1 = (
+    _mover(each, 0) for each in (_widen_bfloat16, _widen_float16, _narrow_bfloat16, _narrow_float16)
+)
+
+
+@inner_exact
+def widen(bits, kind, at, count, target, to):
+    """Write bits at to at + count as float32 to target, from `to` on."""
+    last = count // _LANES * _LANES
+    if kind == BFLOAT16:
+        for i in range(0, last, _LANES):
+            _widen_b(bits, at + i, target, to + i)
+        for i in range(last, count):
+            _widen_b1(bits, at + i, target, to + i)
+    else:
+        for i in range(0, last, _LANES):
+            _widen_h(bits, at + i, target, to + i)
+        for i in range(last, count):
+            _widen_h1(bits, at + i, target, to + i)
+
+
+@inner_exact
+def narrow(source, at, count, bits, kind, to):
+    """Write float32 numbers at to at + count of the source as 16-bit ones to bits, from `to` on."""
+    last = count // _LANES * _LANES
+    if kind == BFLOAT16:
+        for i in range(0, last, _LANES):
+            _narrow_b(source, at + i, bits, to + i)
+        for i in range(last, count):
+            _narrow_b1(source, at + i, bits, to + i)
+    else:
+        for i in range(0, last, _LANES):
+            _narrow_h(source, at + i, bits, to + i)
+        for i in range(last, count):
+            _narrow_h1(source, at + i, bits, to + i)
+
+
+@compiled
+def widen_all(bits, kind, target):
+    """Write all bits as float32."""
+    widen(bits, kind, 0, bits.size, target, 0)
+
+
+@compiled
+def narrow_all(source, bits, kind):
+    """Write all numbers as 16-bit ones."""
+    narrow(source, 0, source.size, bits, kind, 0)
