@@ -34,24 +34,24 @@ def recur(q, k, v, *, g=None, gk=None, beta=None, erase=None, scale=None, l2_nor
     return np.concatenate(out, axis=-2), s
 
 
-def draw(rule, gate, *, n=N, seed=0, heads=(2, 3), dtype="float64", l2=False):
+def draw(rule, gate, *, n=N, d=D, e=E, seed=0, heads=(2, 3), dtype="float64", l2=False):
     """Arguments with strong gates among mild ones, a reset, and grouped queries."""
     rng = np.random.default_rng(seed)
     lead = (*heads[:-1], 1)
-    q, k, v = (rng.standard_normal((*own, n, c)) for own, c in ((heads, D), (lead, D), (lead, E)))
+    q, k, v = (rng.standard_normal((*own, n, c)) for own, c in ((heads, d), (lead, d), (lead, e)))
     options = {}
     if gate == "scalar":
         options["g"] = -np.exp(2 * rng.standard_normal((*lead, n)))
         options["g"][..., n // 3] = -np.inf
     elif gate == "channel":
-        options["gk"] = -np.exp(2 * rng.standard_normal((*lead, n, D)))
+        options["gk"] = -np.exp(2 * rng.standard_normal((*lead, n, d)))
         options["gk"][..., n // 3, :2] = -np.inf
     if rule == "delta":
         k = k if l2 else k / np.linalg.norm(k, axis=-1, keepdims=True)
         options["beta"] = rng.uniform(0, 2, (*lead, n))
         options["beta"][..., 1] = 0
     elif rule == "general":
-        options["erase"] = tuple(0.3 * rng.standard_normal((2, *lead, n, D)))
+        options["erase"] = tuple(0.3 * rng.standard_normal((2, *lead, n, d)))
     if l2:
         options["l2_normalise"] = True
 

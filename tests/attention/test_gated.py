@@ -40,6 +40,17 @@ def test_strong_gates_lose_no_digits(rule, gate, dtype):
     close(after.s, s, 1e-6)
 
 
+@pytest.mark.parametrize(("rule", "gate"), [*product(RULES[:2], GATES)])
+def test_rows_of_every_length(rule, gate):
+    """Of less than a vector to more than three lines of the cache, whose number in a tile is odd."""
+    for d, e in ((7, 21), (24, 40), (33, 8), (50, 49)):
+        arrays, options = draw(rule, gate, n=20, d=d, e=e, dtype="float32")
+        out, after = ka.gated_linear_attention(*arrays, **options)
+        wanted, s = recur(*arrays, **options)
+        close(out, wanted, 1e-6)
+        close(after.s, s, 1e-6)
+
+
 def test_equal_keys_at_the_largest_beta():
     """Every second token undoes the one before: errors add up to what the rule makes of rounding, and no more."""
     rng = np.random.default_rng(0)

@@ -18,7 +18,7 @@ from kernattn.ops.causal.cpu import causal
 from kernattn.ops.key_state.cpu import key_state
 from kernattn.ops.step.cpu import step
 
-SHAPES = [((), 1, 3, 2, 5), ((2,), 70, 16, 16, 32), ((1, 2), 131, 7, 5, 11)]  # lead, n, d, e, D
+SHAPES = [((), 1, 3, 2, 5), ((2,), 70, 16, 24, 32), ((1, 2), 131, 7, 5, 11)]  # lead, n, d, e, D
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

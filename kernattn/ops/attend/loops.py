@@ -27,7 +27,8 @@ def _may_be_positive(z):
 def answer(phi, e, tokens, scales, given, reads, n, answers, chunk, low, high):
     """Answer blocks low to high of `chunk` queries, numbered read by read.
 
-    Tokens are rows of q, and scales their log scales, where they are given; `given` is s, z and peak of all heads; answers are as in `recur`.
+    Tokens are rows of q, and scales their log scales where they are given; `given` is s, z and peak of all heads;
+    answers are as in `recur`.
     """
     phi, tokens, scales = unpack(phi), as_read(tokens), whole(scales)
     q = tokens[0]

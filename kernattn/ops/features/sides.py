@@ -11,7 +11,7 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.parallel import share
 from kernattn._sums.units import nearer, restored
 from kernattn.errors import ParameterError
-from kernattn.ops._numba.tiles.layout import Rows, flat, nothing, plain, rows, seconds_of
+from kernattn.ops._numba.tiles.layout import Rows, flat, nothing, rows, seconds_of, token_rows
 from kernattn.ops._numba.tiles.packing import PackedMap, map_as_given, pack_map, panels
 from kernattn.ops.features.crossover import FUSED_ABOVE, fast
 from kernattn.ops.features.loops import write_scales
@@ -30,7 +30,7 @@ class Side(NamedTuple):
     n: int
 
 
-Token = tuple[tuple[NDArray[np.int64], NDArray[Any]], NDArray[Any], tuple[int, ...]]
+Token = tuple[tuple[NDArray[np.int64], NDArray[Any]], Rows, tuple[int, ...]]
 """The map, the rows and the leading axes of a query or a key a head: a plain tuple, which costs least."""
 
 
@@ -55,7 +55,7 @@ def tokens(
     """Return a query and a key a head, (..., d), or their computed features, and the keys' log scales, if any."""
     if k_spec is not None and k_spec is q_spec and k_spec.direct:
         phi = pack_map(k_spec, dtype, k.shape[-1]).arrays  # one map, plain: looked up once
-        return (phi, plain(q, dtype), q.shape[:-1]), (phi, plain(k, dtype), k.shape[:-1]), nothing(dtype)
+        return (phi, token_rows(q, dtype), q.shape[:-1]), (phi, token_rows(k, dtype), k.shape[:-1]), nothing(dtype)
     query = _computed_token(q, dtype)[0] if q_spec is None else _token(q, q_spec, dtype)
     if k_spec is None:
         return query, *_computed_token(k, dtype)
@@ -86,7 +86,7 @@ def _rows(x: Any, spec: MapSpec, given: NDArray[Any], dtype: np.dtype[Any]) -> S
 
 def _token(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> Token:
     x, spec = _project(x, spec, dtype)
-    return pack_map(spec, dtype, x.shape[-1]).arrays, plain(x, dtype), x.shape[:-1]
+    return pack_map(spec, dtype, x.shape[-1]).arrays, token_rows(x, dtype), x.shape[:-1]
 
 
 def _computed_side(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
@@ -102,8 +102,9 @@ def _computed_side(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
 
 
 def _computed_token(x: ScaledFeatures, dtype: np.dtype[Any]) -> tuple[Token, NDArray[Any]]:
-    side = _computed_side(ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]), dtype)
-    return (side.phi.arrays, plain(side.x.floats, dtype), side.lead), side.given
+    values = x.values.astype(dtype, copy=False)
+    side = _computed_side(ScaledFeatures(values[..., None, :], x.log_scale[..., None, :]), dtype)
+    return (side.phi.arrays, token_rows(side.x[0], dtype), side.lead), side.given
 
 
 def _key_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:

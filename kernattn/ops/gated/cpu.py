@@ -13,13 +13,26 @@ from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import WORTH_SHARING, share
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads, numbered
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, nothing, room, seconds_of
+from kernattn.ops._numba.tiles.layout import (
+    NO_MASK,
+    Rows,
+    accumulation,
+    flat,
+    has_bits,
+    kind_of,
+    no_rows,
+    nothing,
+    room,
+    rows,
+    seconds_of,
+    written,
+)
 from kernattn.ops.gated.loops import MASK, STATE, STEPS, TABLE_COLUMNS, Given, run_gates
 from kernattn.ops.gated.reference import starts
 from kernattn.ops.gated.tokens_loops import run_tokens
 
 Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...] | None]
-"""A shape, and strides in bytes where rows are not one after the other."""
+"""A shape, and strides in numbers where rows are not one after the other."""
 
 NOWHERE: Layout = (), None
 
@@ -35,7 +48,7 @@ def gated(
         run_gates if read is None else run_tokens, None, q, k, v, g, gk, beta, read, write, scale, l2_normalise,
         state, key_mask, segment_ids,
     )  # fmt: skip
-    return narrow(out, v.dtype), after
+    return out, after
 
 
 def run(
@@ -43,17 +56,17 @@ def run(
     gk: Array | None, beta: Array | None, read: Array | None, write: Array | None, scale: float, l2_normalise: bool,
     state: Array | None, key_mask: Array | None, segment_ids: Array | None,
 ) -> tuple[NDArray[Any], NDArray[Any]]:  # fmt: skip
-    """Return outputs in the dtype of sums, and the state after them, in the array given for it or a new one."""
+    """Return outputs, and the state after them in the array given for it or a new one."""
     dtype = accumulation(v)
     plan, given, queries = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
     before = flat_state(state, plan, dtype)
-    out, after = room(plan.out, dtype), np.empty(plan.after, dtype) if after is None else after
+    out, after = room(plan.out, v.dtype), np.empty(plan.after, dtype) if after is None else after
     read_by, made = (plan.sizes, given, queries, before, plan.table, plan.reads, dtype.type(scale)), (out, after)
-    written = [x.reshape(-1) for x in made]
+    into = written(out, dtype), after.reshape(-1)
     if plan.seconds <= WORTH_SHARING:
-        loop(*read_by, *written, 0, len(plan.table))
+        loop(*read_by, *into, 0, len(plan.table))
     else:
-        share(partial(loop, *read_by, *written), len(plan.table), plan.seconds)
+        share(partial(loop, *read_by, *into), len(plan.table), plan.seconds)
     return made
 
 
@@ -82,49 +95,49 @@ def work_of(
     state: Array | None,
     key_mask: Array | None,
     segment_ids: Array | None,
-) -> tuple[Plan, Given, NDArray[Any]]:
-    """Return who reads what, and what the loops read of keys and of queries."""
+    halves: bool = True,
+) -> tuple[Plan, Given, Rows]:
+    """Return who reads what, and what the loops read of keys and of queries: 16-bit rows as they are, or as floats."""
     dtype, n = accumulation(v), v.shape[-2]
-    arrays = q, k, v, _logs(g, gk, dtype), None if beta is None else beta[..., None], read, write
-    rows, layouts = [], []
-    for x in arrays:
-        if x is None:
-            row, layout = nothing(dtype), NOWHERE
-        elif x.dtype is dtype and x.flags.c_contiguous:
-            row, layout = x.ravel(), (x.shape, None)
-            row.setflags(write=False)
-        else:
-            row, layout = _rows_apart(x, dtype)
-        rows.append(row)
-        layouts.append(layout)
+    of_q, of_k, of_v, reads, writes = (_laid(x, dtype, halves) for x in (q, k, v, read, write))
+    logs, strength = (_laid(x, dtype, False) for x in (_logs(g, gk, dtype), None if beta is None else beta[..., None]))
+    layouts = [layout for _, layout in (of_q, of_k, of_v, logs, strength, reads, writes)]
     plan = _plan_for(tuple(layouts), state is not None, dtype.itemsize)
     mask = fresh = NO_MASK
     if key_mask is not None:
         mask = flat(np.broadcast_to(key_mask, (*plan.lead, n)), bool)
     if segment_ids is not None:
         fresh = flat(np.broadcast_to(starts(np, segment_ids), (*plan.lead, n)), bool)
-    return plan, Given._make([*rows[1:], mask, fresh, l2_normalise]), rows[0]
+    given = Given(
+        of_k[0], of_v[0], logs[0][0], strength[0][0], reads[0], writes[0], mask, fresh, l2_normalise
+    )  # fmt: skip
+    return plan, given, of_q[0]
 
 
-def _rows_apart(array: Array, dtype: np.dtype[Any]) -> tuple[NDArray[Any], Layout]:
+def _laid(array: Array | None, dtype: np.dtype[Any], halves: bool) -> tuple[Rows, Layout]:
     """Return rows (..., n, c) as loops read them, flat, and how they lie there: those that lie apart are not copied."""
-    size, strides = dtype.itemsize, array.strides
-    whole = array.shape[-1] == 1 or strides[-1] == size
-    if array.dtype != dtype or not whole or any(x < 0 or x % size for x in strides):
-        return flat(array, dtype), (array.shape, None)
-    last = sum((count - 1) * x for count, x in zip(array.shape, strides, strict=True))
-    return as_strided(array, (last // size + 1,), (size,), writeable=False), (array.shape, strides)
+    if array is None:
+        return no_rows(dtype), NOWHERE
+    if array.flags.c_contiguous:
+        return rows(array, dtype, halves), (array.shape, None)
+    found = array.view(np.uint16) if halves and has_bits(array, dtype) else array
+    size, strides = found.itemsize, found.strides
+    whole = found.shape[-1] == 1 or strides[-1] == size
+    if (found is array and array.dtype != dtype) or not whole or any(x < 0 or x % size for x in strides):
+        return rows(array, dtype, halves), (array.shape, None)
+    last = sum((count - 1) * x for count, x in zip(found.shape, strides, strict=True))
+    apart = as_strided(found, (last // size + 1,), (size,), writeable=False)
+    known, bits, _ = rows(array[..., :0, :0], dtype)
+    layout = array.shape, tuple([x // size for x in strides])
+    return ((apart, bits, 0) if found is array else (known, apart, kind_of(array))), layout
 
 
-def _places(layout: Layout, itemsize: int) -> tuple[NDArray[np.int64], int]:
+def _places(layout: Layout) -> tuple[NDArray[np.int64], int]:
     """Return where the rows of each head (...) begin, and how far a row is from the next."""
     (shape, strides), first = layout, np.zeros((), np.int64)
     if not shape:
         return first, 0
-    if strides is None:
-        steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    else:
-        steps = [x // itemsize for x in strides]
+    steps = strides or [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     for count, step in zip(shape[:-2], steps, strict=False):
         first = first[..., None] + step * np.arange(count)
     return first, steps[-2]
@@ -157,7 +170,7 @@ def _plan_for(
 ) -> Plan:
     ((*q_lead, n, d), _), _, ((*_, e), _), (logs, _), *_ = layouts
     channels = logs[-1] if logs else 1
-    (of_q, step_q), *found = [_places(layout, itemsize) for layout in layouts]
+    (of_q, step_q), *found = [_places(layout) for layout in layouts]
     lead = np.broadcast_shapes(*(first.shape for first, _ in found))
     who = heads(tuple(q_lead), lead, lead)
     table = np.full((len(who.k), TABLE_COLUMNS), -1, np.int64)

@@ -6,9 +6,11 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
+from kernattn.ops._numba.codegen.halves import finite_bits, narrow, widen
 from kernattn.ops._numba.codegen.memory import aligned, copy, odd_row, tile_rows, whole, window
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
+from kernattn.ops._numba.tiles.rows import as_read
 
 K, V, DECAY, BETA, READ, WRITE = range(6)
 STEPS, MASK, STATE = 6, 12, 13
@@ -83,14 +85,18 @@ def inverse_norm(x):
 
 @inner
 def load_rows(x, at, step, rows, d, mask, mask_at, normalise, tile, row):
-    """Load rows, 0 where there is no key, over their norms where that is asked for."""
+    """Load rows (floats, bits, kind), 0 where there is no key, over their norms where that is asked for."""
+    floats, bits, kind = x
     for i in range(rows):
         y = window(tile, i * row, d)
         if mask.size > 0 and not mask[mask_at + i]:
             for c in range(d):
                 y[c] = 0
             continue
-        copy(x, at + i * step, d, tile, i * row)
+        if kind == 0:
+            copy(floats, at + i * step, d, tile, i * row)
+        else:
+            widen(bits, kind, at + i * step, d, tile, i * row)
         if normalise:
             factor = inverse_norm(y)
             for c in range(d):
@@ -262,7 +268,7 @@ def carry(rows, d, e, channels, before, state, room):
 
 
 class Given(NamedTuple):
-    """What a loop reads of keys, flat."""
+    """What a loop reads of keys, flat; the rows of keys, values and pairs are (floats, bits, kind)."""
 
     k: Any
     v: Any
@@ -280,7 +286,15 @@ def seen(given):
     """Return the same as loops see it: arrays that are read and arrays that are written have one type."""
     k, v, logs, beta, read, write, mask, fresh, normalise = given
     return Given(
-        whole(k), whole(v), whole(logs), whole(beta), whole(read), whole(write), whole(mask), whole(fresh), normalise
+        as_read(k),
+        as_read(v),
+        whole(logs),
+        whole(beta),
+        as_read(read),
+        as_read(write),
+        whole(mask),
+        whole(fresh),
+        normalise,
     )
 
 
@@ -318,6 +332,12 @@ def open_chunk(given, own, start, rows, sizes, state, room):
 
 
 @inner
+def _finite_row(rows, at, count):
+    floats, bits, kind = rows
+    return finite(window(floats, at, count)) if kind == 0 else finite_bits(bits, kind, at, count)
+
+
+@inner
 def rows_of_one_chunk(given, own, start, rows, sizes):
     """Return how many rows come before a state begins anew, or before a token that is not finite.
 
@@ -337,8 +357,9 @@ def rows_of_one_chunk(given, own, start, rows, sizes):
                 return i
         if given.beta.size > 0 and not finite(window(given.beta, row_of(own, BETA, start + i), 1)):
             return i
-        k, v = window(given.k, row_of(own, K, start + i), d), window(given.v, row_of(own, V, start + i), e)
-        if not finite(k) or not finite(v):
+        if not _finite_row(given.k, row_of(own, K, start + i), d):
+            return i
+        if not _finite_row(given.v, row_of(own, V, start + i), e):
             return i
     return rows
 
@@ -352,14 +373,29 @@ def some_nan(x):
     return total > 0
 
 
+@inner
+def write_row(num, at, e, scale, out, to):
+    """Write a row of outputs times the scale; a row of 16 bits by way of itself."""
+    floats, bits, kind = out
+    x = window(num, at, e)
+    if kind == 0:
+        y = window(floats, to, e)
+        for c in range(e):
+            y[c] = scale * x[c]
+    else:
+        for c in range(e):
+            x[c] *= scale
+        narrow(num, at, e, bits, kind, to)
+
+
 @compiled
 def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, high):
     """Take states low to high through all tokens. sizes: n, d, e, channels of a decay, tokens of a chunk."""
-    given, q, before = seen(given), whole(q), whole(before)
+    given, q, before, out = seen(given), as_read(q), whole(before), as_read(out)
     n, d, e, channels, chunk = sizes
-    room = room_for(d, e, channels, chunk, q)
+    room = room_for(d, e, channels, chunk, before)
     row_d, row_e = room.row_d, room.row_e
-    state = aligned(row_d * row_e, q)
+    state = aligned(row_d * row_e, before)
     for head in range(low, high):
         own = table[head]
         load_state(before, own[STATE], d, e, row_e, state)
@@ -377,9 +413,7 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
                     room.scores, 0, 1, room.size, room.written, 0, row_e, room.num, 0, row_e, rows, e, rows, True, LOWER
                 )
                 for i in range(rows):
-                    x, y = window(room.num, i * row_e, e), window(out, (at_out + i) * e, e)
-                    for c in range(e):
-                        y[c] = scale * x[c]
+                    write_row(room.num, i * row_e, e, scale, out, (at_out + i) * e)
             carry(rows, d, e, channels, state, state, room)
             start += rows
         for a in range(d):

@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
-from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
+from kernattn.ops._numba.codegen.memory import aligned, whole, window
+from kernattn.ops._numba.tiles.rows import as_read
 from kernattn.ops.gated.loops import (
     BETA,
     DECAY,
@@ -20,6 +21,7 @@ from kernattn.ops.gated.loops import (
     load_rows,
     row_of,
     seen,
+    write_row,
 )
 from kernattn.ops.step.sums_loops import read, renew
 
@@ -75,7 +77,7 @@ def load_token(given, own, t, sizes, token):
             beta = given.beta[row_of(own, BETA, t)]
         for c in range(d):
             token.reader[c] = token.decay[c] * token.key[c]
-    if given.read.size > 0:
+    if reads_pair(given):
         load_rows(given.read, row_of(own, READ, t), d, 1, d, given.mask, mask_at, False, token.reader, d)
         load_rows(given.write, row_of(own, WRITE, t), d, 1, d, given.mask, mask_at, False, token.writer, d)
         if begins:
@@ -84,6 +86,13 @@ def load_token(given, own, t, sizes, token):
     for c in range(d):
         gone = gone or token.decay[c] == 0
     return beta, gone
+
+
+@inner
+def reads_pair(given):
+    """Are there rows that read the state, and others that write what they read?"""
+    floats, bits, _ = given.read
+    return floats.size + bits.size > 0
 
 
 @inner
@@ -111,7 +120,7 @@ def read_before(old, begins, token):
 def advance(given, old, new, beta, gone, begins, d, e, token):
     """Write the state after a token, and what its query reads of it into `total`."""
     token.total[:] = 0
-    general = given.read.size > 0
+    general = reads_pair(given)
     if general:
         read_before(old, begins, token)
     if gone:
@@ -133,9 +142,10 @@ def advance(given, old, new, beta, gone, begins, d, e, token):
 @compiled
 def run_tokens(sizes, given, q, before, table, reads, scale, out, after, low, high):
     """Take states low to high through all tokens. sizes: n, d, e, channels of a decay, and one that is not read."""
-    given, q, before, out, after = seen(given), whole(q), whole(before), whole(out), whole(after)
+    given, q, before, out, after = seen(given), as_read(q), whole(before), as_read(out), whole(after)
     n, d, e, _, _ = sizes
-    token, no_mask = token_for(d, e, q), window(given.mask, 0, 0)
+    one = before.dtype.type(1)
+    token, no_mask = token_for(d, e, before), window(given.mask, 0, 0)
     for head in range(low, high):
         own = table[head]
         new = window(after, head * d * e, d * e)
@@ -159,4 +169,4 @@ def run_tokens(sizes, given, q, before, table, reads, scale, out, after, low, hi
                 else:
                     token.total[:] = 0
                     read(new, token.query, token.total)
-                copy(token.total, 0, e, out, at_out * e)
+                write_row(token.total, 0, e, one, out, at_out * e)

@@ -1,7 +1,6 @@
 """One token of gated linear attention by Numba: where tokens erase, a pass reads the state; another renews it."""
 
 from kernattn._arrays.namespaces import Array
-from kernattn.ops._numba.tiles.layout import narrow
 from kernattn.ops.gated.cpu import run
 from kernattn.ops.gated.tokens_loops import run_tokens
 from kernattn.ops.gated_step.reference import sequence_of
@@ -15,7 +14,7 @@ def gated_step(
     reused = state if reuse_state and state is not None and state.flags.carray else None
     sequence = sequence_of(q, k, v, g, gk, beta, read, write, key_mask, scale, l2_normalise, state)
     token, after = run(run_tokens, reused, *sequence)
-    token = narrow(token[..., 0, :], v.dtype)
+    token = token[..., 0, :]
     if out is None:
         return token, after
     out[...] = token

@@ -19,7 +19,7 @@ def gated_vjp(
     segment_ids: Array | None, out: Array | None, after: Array | None,
 ) -> Cotangents:  # fmt: skip
     dtype = accumulation(v)
-    plan, given, queries = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
+    plan, given, queries = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids, False)
     n, d, e, channels, _ = plan.sizes
     none, unwanted = nothing(dtype), unwritten(dtype)
     dq = np.empty((*plan.out[:-1], d), dtype)

@@ -12,6 +12,7 @@ from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
 from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
+from kernattn.ops._numba.tiles.rows import as_read
 from kernattn.ops.gated.loops import (
     MASK,
     OUT,
@@ -368,7 +369,8 @@ def _cut(given, own, sizes, begins):
 @compiled
 def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, found, low, high):
     """Take states low to high back through all tokens."""
-    given, q, before, g_out, g_after = seen(given), whole(q), whole(before), whole(g_out), whole(g_after)
+    given, rows_q, before, g_out, g_after = seen(given), as_read(q), whole(before), whole(g_out), whole(g_after)
+    q = rows_q[0]
     n, d, e, channels, chunk = sizes
     shared = room_for(d, e, channels, chunk, q)
     owned = _back_for(shared, channels, q)
@@ -412,7 +414,7 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                 for reader in range(reads.shape[1]):
                     step_q, at_out = reads[head, reader, QUERY_STEP], reads[head, reader, OUT] * n + start
                     at_q = reads[head, reader, QUERY] + start * step_q
-                    load_rows(q, at_q, step_q, rows, d, no_mask, 0, given.normalise, room.queries, row_d)
+                    load_rows(rows_q, at_q, step_q, rows, d, no_mask, 0, given.normalise, room.queries, row_d)
                     score(room.queries, rows, d, channels, room, room.scores)
                     _load_cotangents(g_out, at_out * e, rows, e, scale, room, back)
                     product(
@@ -440,8 +442,8 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                     )  # fmt: skip
                 at_k, step_k = row_of(own, K, start), own[STEPS + K]
                 _write_rows(
-                    back.keys, row_d, given.k, at_k, step_k, rows, d, given.mask, mask_at, given.normalise, room.keys,
-                    found.k, at * d,
+                    back.keys, row_d, given.k[0], at_k, step_k, rows, d, given.mask, mask_at, given.normalise,
+                    room.keys, found.k, at * d,
                 )  # fmt: skip
                 if found.logs.size > 0:
                     for i in range(rows):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
+from kernattn.ops._numba.tiles.rows import as_read
 from kernattn.ops.gated.loops import (
     MASK,
     OUT,
@@ -129,7 +130,8 @@ def _walk(given, own, first, count, states, sizes, token):
 @compiled
 def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, found, low, high):
     """Take states low to high back through all tokens."""
-    given, q, before, g_out, g_after = seen(given), whole(q), whole(before), whole(g_out), whole(g_after)
+    given, rows_q, before, g_out, g_after = seen(given), as_read(q), whole(before), whole(g_out), whole(g_after)
+    q = rows_q[0]
     n, d, e, channels, _ = sizes
     area, token, back = d * e, token_for(d, e, q), _back_for(d, e, q)
     groups, no_mask = (n + GROUP - 1) // GROUP, window(given.mask, 0, 0)
@@ -159,7 +161,7 @@ def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, fo
                 for reader in range(reads.shape[1]):
                     at_q = reads[head, reader, QUERY] + t * reads[head, reader, QUERY_STEP]
                     at_out = reads[head, reader, OUT] * n + t
-                    load_rows(q, at_q, d, 1, d, no_mask, 0, given.normalise, token.query, d)
+                    load_rows(rows_q, at_q, d, 1, d, no_mask, 0, given.normalise, token.query, d)
                     for c in range(e):
                         back.out[c] = scale * g_out[at_out * e + c] if g_out.size > 0 else 0
                     _pull_query(new, token.query, d, e, back, g_state)
@@ -172,7 +174,7 @@ def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, fo
                     read(old, token.reader, token.known)
                 _pull_token(old, d, e, token, back, g_state)
                 if given.normalise:
-                    _of_direction(back.key, token.key, window(given.k, row_of(own, K, t), d))
+                    _of_direction(back.key, token.key, window(given.k[0], row_of(own, K, t), d))
                 _write(back.key, there, found.k, at * d)
                 _write(back.value, there, found.v, at * e)
                 _write(back.reader, there and not begins, found.read, at * d)

@@ -10,7 +10,17 @@ from kernattn._runtime.parallel import WORTH_SHARING, share, threads
 from kernattn._sums.peaked import Normaliser, PeakedSum, merge
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import Heads, heads
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, Rows, flat, nothing, rows, seconds_of, unwritten, written
+from kernattn.ops._numba.tiles.layout import (
+    NO_MASK,
+    Rows,
+    accumulation,
+    flat,
+    nothing,
+    rows,
+    seconds_of,
+    unwritten,
+    written,
+)
 from kernattn.ops.features.sides import Side
 from kernattn.ops.key_state.loops import BEFORE, END, FIRST, MASK, RUN_COLUMNS, K, V, recur
 

@@ -7,7 +7,7 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import PeakedSum
 from kernattn.ops._numba.helper_threads import crew
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, plain
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, token_rows, written
 from kernattn.ops.features.sides import tokens
 from kernattn.ops.step.loops import advance
 
@@ -21,7 +21,7 @@ def step(
     dtype = accumulation(v)
     (phi_q, queries, q_lead), (phi_k, keys, k_lead), given = tokens(q, k, q_spec, k_spec, dtype)
     who = heads(q_lead, k_lead, v.shape[:-1])
-    wide = out if out is not None and out.dtype == dtype else np.empty((*who.out_lead, v.shape[-1]), dtype)
+    out = np.empty((*who.out_lead, v.shape[-1]), v.dtype) if out is None else out
     mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, who.lead), bool)
     s, z, peak = state
     before = state
@@ -32,14 +32,10 @@ def step(
         after = PeakedSum(np.empty(s.shape, dtype), np.empty(z.shape, dtype), np.empty(peak.shape, dtype))
     old = _flat(before)
     advance(
-        phi_q, phi_k, (queries, keys, plain(v, dtype), given), mask, who.table,
-        old, wide.ravel(), old if after is before else _flat(after),
-        *crew(len(who.k), wide.size * z.shape[-1] * SECONDS_PER_SUM),
+        phi_q, phi_k, (queries, keys, token_rows(v, dtype), given), mask, who.table,
+        old, written(out, dtype), old if after is before else _flat(after),
+        *crew(len(who.k), out.size * z.shape[-1] * SECONDS_PER_SUM),
     )  # fmt: skip
-    if out is None:
-        return narrow(wide, v.dtype), after
-    if wide is not out:
-        out[...] = narrow(wide, out.dtype)
     return out, after
 
 

@@ -114,12 +114,14 @@ def handler(dtype: np.dtype[Any]) -> int:
     whole, table = _lend(integer, OPERANDS, True, 2), _lend(integer, OPERANDS, False, 2)
     constants, mask = _lend(number, OPERANDS, True), _lend(types.boolean, OPERANDS, True)
     read, written = _lend(number, OPERANDS), _lend(number, RESULTS)
+    bits, bits_out = _lend(types.uint16, OPERANDS), _lend(types.uint16, RESULTS)  # of which there are none
 
     fixed, loose = (types.Array(number, 1, "C", readonly=flag) for flag in (True, False))
     phi = types.Tuple((types.Array(integer, 1, "C", readonly=True), fixed))
-    tokens, integers = types.Tuple((loose, loose, loose, fixed)), types.Array(integer, 1, "C")
+    rows = types.Tuple((loose, types.Array(types.uint16, 1, "C"), integer))
+    tokens, integers = types.Tuple((rows, rows, rows, fixed)), types.Array(integer, 1, "C")
     sums, booleans = types.UniTuple(loose, 3), types.Array(types.boolean, 1, "C", readonly=True)
-    call = _at(advance, (phi, phi, tokens, booleans, integers, sums, loose, sums, integers, integer))
+    call = _at(advance, (phi, phi, tokens, booleans, integers, sums, rows, sums, integers, integer))
 
     def handle(frame):
         extension = _word(frame, EXTENSION)
@@ -130,11 +132,16 @@ def handler(dtype: np.dtype[Any]) -> int:
                 (
                     (whole(frame, 0), constants(frame, 1)),
                     (whole(frame, 2), constants(frame, 3)),
-                    (read(frame, 4), read(frame, 5), read(frame, 6), constants(frame, 7)),
+                    (
+                        (read(frame, 4), bits(frame, 4), types.int64(0)),
+                        (read(frame, 5), bits(frame, 5), types.int64(0)),
+                        (read(frame, 6), bits(frame, 6), types.int64(0)),
+                        constants(frame, 7),
+                    ),
                     mask(frame, 8),
                     table(frame, 9),
                     (read(frame, 10), read(frame, 11), read(frame, 12)),
-                    written(frame, 0),
+                    (written(frame, 0), bits_out(frame, 0), types.int64(0)),
                     (written(frame, 1), written(frame, 2), written(frame, 3)),
                     table(frame, 9),  # no board: one slab is not shared
                     types.int64(1),

@@ -6,6 +6,7 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact, phase
 from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, octaves, unit_of, weight
+from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import aligned, pad, whole, window
 from kernattn.ops._numba.codegen.registers import LINE, ROWS, lanes
 from kernattn.ops._numba.far.clamped import hold, within
@@ -18,6 +19,7 @@ from kernattn.ops._numba.tiles.chunk import in_unit, row_scales
 from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.products import panel_product
+from kernattn.ops._numba.tiles.rows import wide_rows
 from kernattn.ops.step.moderate_loops import moderate_heads, moderates
 from kernattn.ops.step.sums_loops import read, renew
 
@@ -289,6 +291,20 @@ def _slab(arguments, low, high):
 _offer = offer_of(_slab)
 
 
+@inner
+def _wide(rows, memory, at):
+    """Return rows as floats, and where they begin: compiled parts may not return an array alone."""
+    floats, bits, kind = rows
+    return wide_rows(whole(floats), whole(bits), kind, 0, bits.size, window(memory, at, bits.size))
+
+
+@inner
+def _wide_room(out, memory, at):
+    """Return where outputs are written as floats."""
+    floats, bits, kind = out
+    return (whole(floats), 0) if kind == 0 else (window(memory, at, bits.size), 0)
+
+
 @compiled
 def advance(phi_q, phi_k, tokens, mask, table, before, out, after, board, slabs):
     """Take a token for all heads of the state.
@@ -296,7 +312,13 @@ def advance(phi_q, phi_k, tokens, mask, table, before, out, after, board, slabs)
     Everything is flat: tokens are q, k, v and the log scales of k that are given; before and after s, z and peak. The
     table numbers the heads of k and v for each head of the state, then those of q that read it, and of out.
     """
-    arguments = (phi_q, phi_k, tokens, mask, table, before, out, after)
+    (q, k, v, given), (_, bits, kind), line = tokens, out, LINE // before[0].itemsize
+    at_k = pad(q[1].size, line)
+    at_v = at_k + pad(k[1].size, line)
+    at_out = at_v + pad(v[1].size, line)
+    memory = aligned(at_out + bits.size, before[0])  # for what has 16 bits
+    tokens = (_wide(q, memory, 0)[0], _wide(k, memory, at_k)[0], _wide(v, memory, at_v)[0], given)
+    arguments = (phi_q, phi_k, tokens, mask, table, before, _wide_room(out, memory, at_out)[0], after)
     count = before[1].size // unpack(phi_k).features
     if slabs < 2 or take(board):
         advance_heads(*(arguments + (0, count)))  # noqa: RUF005
@@ -304,3 +326,5 @@ def advance(phi_q, phi_k, tokens, mask, table, before, out, after, board, slabs)
         _offer(board, arguments)
         open_(board, slabs, count)
         close(board)
+    if kind != 0:
+        narrow(memory, at_out, bits.size, bits, kind, 0)

@@ -1,18 +1,17 @@
 """16-bit floats as loops read and write them: bits beside a kind, widened and rounded in registers.
 
-A bfloat16, which Numba does not know, is the upper half of a float32. LLVM would call a function that is not there for a
-float16 on a machine that cannot convert it, and some round bfloat16 with small numbers flushed: these use integers, but
-where the machine widens float16 exactly. Results are rounded to the nearest, ties to even, and held to the largest
-number of the format unless they are infinite.
+A bfloat16 is the upper half of a float32; Numba knows no such type. Where the machine cannot convert a float16, LLVM
+would call a function that is not there, and instructions that round to bfloat16 take small numbers for 0: integers do
+both. Results are rounded to the nearest, ties to even, and held to the largest number of the format unless infinite.
 """
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 
 from kernattn.ops._numba.codegen.compile import compiled, inner_exact, intrinsic
+from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.codegen.registers import CONVERTS, VECTOR
 
 BFLOAT16, FLOAT16 = 1, 2
@@ -155,6 +154,15 @@ def narrow(source, at, count, bits, kind, to):
             _narrow_h(source, at + i, bits, to + i)
         for i in range(last, count):
             _narrow_h1(source, at + i, bits, to + i)
+
+
+@inner_exact
+def finite_bits(bits, kind, at, count):
+    """Are numbers at to at + count finite?"""
+    x, exponent, bad = window(bits, at, count), 0x7F80 if kind == BFLOAT16 else 0x7C00, 0
+    for i in range(count):
+        bad += 1 if (x[i] & exponent) == exponent else 0
+    return bad == 0
 
 
 @compiled

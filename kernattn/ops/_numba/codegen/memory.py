@@ -87,4 +87,4 @@ def tile_rows(count, like):
 def odd_row(count, like):
     """Return the length of a row of an odd number of cache lines: the rows of a tile fall into all sets of a cache."""
     line = LINE // like.itemsize
-    return tile_rows(count, like) // line // 2 * 2 * line + line
+    return (pad(tile_rows(count, like), line) // line // 2 * 2 + 1) * line

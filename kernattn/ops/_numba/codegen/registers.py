@@ -10,7 +10,6 @@ from numba.core.registry import cpu_target
 
 from kernattn.ops._numba.codegen.compile import intrinsic
 
-
 _FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")  # that Numba compiles for
 CONVERTS = "+f16c" in _FEATURES
 """Does the machine convert vectors of float16?"""

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,13 @@ from kernattn.ops._numba.codegen.registers import LINE
 
 FLOPS_PER_SECOND, SECONDS_PER_FEATURE = 8e10, 4e-10  # of a core in float32, roughly
 
+Rows: TypeAlias = tuple[NDArray[Any], NDArray[np.uint16], int]
+"""Numbers as loops take them: floats of their own dtype, or the bits of 16-bit ones and their kind, 0 for none."""
+
 LARGE = 1 << 16
 """Bytes from which on an array begins at a cache line."""
 
-_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_SINGLE, _DOUBLE, _WORD = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.uint16)
 
 
 def accumulation(array: Array) -> np.dtype[Any]:
@@ -35,7 +38,7 @@ def flat(array: Array, dtype: Any, shape: int | tuple[int, ...] = -1) -> NDArray
     One that is not flat tells a loop its sizes.
     """
     if type(array) is not np.ndarray or array.dtype is not dtype:
-        array = widened(array) if dtype is _SINGLE and _has_bits(array) else np.ascontiguousarray(array, dtype)
+        array = widened(array) if has_bits(array, dtype) else np.ascontiguousarray(array, dtype)
     result: NDArray[Any] = array.ravel() if shape == -1 else array.ravel().reshape(shape)
     result.setflags(write=False)
     return result
@@ -44,21 +47,24 @@ def flat(array: Array, dtype: Any, shape: int | tuple[int, ...] = -1) -> NDArray
 def plain(array: Array, dtype: Any) -> NDArray[Any]:
     """Return the array as contiguous numbers of dtype, writeable: a copy where it is anything else."""
     if array.dtype != dtype or not array.flags.carray:
-        array = widened(array) if dtype is _SINGLE and _has_bits(array) else np.array(array, dtype, order="C")
+        array = widened(array) if has_bits(array, dtype) else np.array(array, dtype, order="C")
     return array.ravel()  # type: ignore[no-any-return]
 
 
-def _has_bits(array: Array) -> bool:
-    """Whether an array has 16-bit floats that loops can widen."""
-    dtype = array.dtype
-    return dtype.itemsize == 2 and dtype.kind in "fV" and dtype.isnative and array.size > 0
+def has_bits(array: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether an array has 16-bit floats that loops of a dtype widen."""
+    own = array.dtype
+    return own.itemsize == 2 and own.kind in "fV" and own.isnative and array.size > 0 and dtype is _SINGLE
+
+
+def kind_of(array: Array) -> int:
+    """Return the kind of 16-bit floats."""
+    return FLOAT16 if array.dtype.kind == "f" else BFLOAT16
 
 
 def _bits(array: Array) -> tuple[NDArray[np.uint16], int]:
     """Return the bits of 16-bit floats, flat, and their kind."""
-    kind = FLOAT16 if array.dtype.kind == "f" else BFLOAT16
-    bits: NDArray[np.uint16] = np.ascontiguousarray(array).view(np.uint16).ravel()
-    return bits, kind
+    return array.ravel().view(_WORD), kind_of(array)
 
 
 def widened(array: Array) -> NDArray[np.float32]:
@@ -70,28 +76,27 @@ def widened(array: Array) -> NDArray[np.float32]:
     return wide
 
 
-class Rows(NamedTuple):
-    """Numbers as loops take them: floats of their own dtype, or the bits of 16-bit ones, which they widen or round."""
-
-    floats: NDArray[Any]
-    bits: NDArray[np.uint16]
-    kind: int  # of the bits, 0 for none
-
-
-def rows(array: Array, dtype: np.dtype[Any]) -> Rows:
-    """Return numbers that are read: 16-bit ones as they are."""
-    if dtype != _SINGLE or not _has_bits(array):
-        return Rows(flat(array, dtype), _NO_BITS, 0)
+def rows(array: Array, dtype: np.dtype[Any], halves: bool = True) -> Rows:
+    """Return numbers that are read: 16-bit ones as they are, unless floats are asked for."""
+    if not halves or not has_bits(array, dtype):
+        return flat(array, dtype), _NO_BITS, 0
     bits, kind = _bits(array)
     bits.setflags(write=False)
-    return Rows(nothing(dtype), bits, kind)
+    return nothing(dtype), bits, kind
+
+
+def token_rows(array: Array, dtype: np.dtype[Any]) -> Rows:
+    """Return the same of rows of one token, as arrays of the writeable type."""
+    if array.dtype is dtype or not has_bits(array, dtype):
+        return plain(array, dtype), _NO_BITS_WRITTEN, 0
+    return unwritten(dtype), *_bits(array if array.flags.carray else array.copy())
 
 
 def written(array: NDArray[Any], dtype: np.dtype[Any]) -> Rows:
     """Return room for numbers that are written, in the dtype of sums or with 16 bits."""
     if array.dtype == dtype:
-        return Rows(array.reshape(-1), _NO_BITS_WRITTEN, 0)
-    return Rows(unwritten(dtype), *_bits(array))
+        return array.reshape(-1), _NO_BITS_WRITTEN, 0
+    return unwritten(dtype), *_bits(array)
 
 
 def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -108,9 +113,9 @@ def narrow(out: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return outputs in the dtype of the inputs, held to what this can say; infinity and NaN stay."""
     if out.dtype == dtype:
         return out
-    if out.dtype == _SINGLE and out.flags.c_contiguous:
+    if out.flags.c_contiguous:
         found = np.empty(out.shape, dtype)
-        if _has_bits(found):
+        if has_bits(found, out.dtype):
             narrow_all(out.reshape(-1), *_bits(found))
             return found
     limit = largest(dtype)
@@ -118,7 +123,7 @@ def narrow(out: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return out.astype(dtype)
 
 
-_NO_BITS, _NO_BITS_WRITTEN = flat(np.zeros(0, np.uint16), np.dtype(np.uint16)), np.zeros(0, np.uint16)
+_NO_BITS, _NO_BITS_WRITTEN = flat(np.zeros(0, _WORD), _WORD), np.zeros(0, _WORD)
 
 NO_MASK = flat(np.zeros(0), bool)
 """Stands for a mask that admits everything."""
@@ -128,6 +133,12 @@ NO_MASK = flat(np.zeros(0), bool)
 def nothing(dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return no numbers, for what is not given."""
     return flat(np.zeros(0), dtype)
+
+
+@lru_cache(maxsize=8)
+def no_rows(dtype: np.dtype[Any]) -> Rows:
+    """Return no rows, for what is not given."""
+    return nothing(dtype), _NO_BITS, 0
 
 
 @lru_cache(maxsize=8)
