@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from kernattn._gradients.maps import MapGradients, check_differentiable, current_numbers
@@ -70,12 +71,20 @@ def vjp(
     array([[0.25, 0.25, 0.25, 0.25]])
     """
     rule, called = _rule(function)
-    bound = inspect.signature(called).bind(*args, **kwargs)
+    bound = _signature(called).bind(*args, **kwargs)
     bound.apply_defaults()
     if learn is not None:
         function = _learning(learn, function, bound.arguments)
         rule, _ = _rule(function)
     return rule(**bound.arguments)
+
+
+def _signature(called: Callable[..., Any]) -> inspect.Signature:
+    """Return how a function is called, read once where it is one of the table."""
+    return _read_once(called) if inspect.isfunction(called) else inspect.signature(called)
+
+
+_read_once = cache(inspect.signature)
 
 
 def _learning(learn: Any, function: Any, arguments: dict[str, Any]) -> Any:

@@ -27,6 +27,8 @@ def beside(xp: ModuleType, s: Array, z: Array) -> Array:
 
 def onto(xp: ModuleType, y: Array, shape: tuple[int, ...], take: Callable[..., Array] | None = None) -> Array:
     """Return y summed, or what `take` does, over the axes along which an array of that shape was broadcast to it."""
+    if tuple(y.shape) == shape:
+        return y
     full = np.broadcast_shapes(tuple(y.shape), shape)
     if tuple(y.shape) != full:  # a view would be read-only
         y = xp.broadcast_to(y, full)
@@ -42,6 +44,9 @@ def weight(xp: ModuleType, log: Array) -> Array:
 
 def onto_sums(xp: ModuleType, found: PeakedSum, sums: PeakedSum) -> PeakedSum:
     """Return cotangents of sums summed to their shape; beside peaks, +inf where there are none."""
+    alike = tuple(found.s.shape) == tuple(sums.s.shape) and tuple(found.peak.shape) == tuple(sums.peak.shape)
+    if alike and xp is np and np.isfinite(found.peak).all():
+        return found
     peak = onto(xp, found.peak, tuple(sums.peak.shape), xp.min)
     factor = xp.exp(finite(xp, peak) - found.peak)
     s, z = onto(xp, found.s * factor[..., None], tuple(sums.s.shape)), onto(xp, found.z * factor, tuple(sums.z.shape))

@@ -6,6 +6,7 @@ differentiable inputs that there are, in order.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -35,7 +36,7 @@ class TorchOp:
         self.record, self.name = record, record.name
         leaves, self.constants = record.leaves, [x for x in record.inputs if x.kind in ("map", "constant")]
         self.leaves: dict[str, Leaf] = {leaf.name: leaf for leaf in leaves}
-        self.count = len(leaves)
+        self.count, self._like_at = len(leaves), record.names.index(record.like)
         self.names = (*self.leaves, *(each.name for each in self.constants), "backend")
         made = [leaf for each in record.outputs for leaf in each.leaves]
         self.made: dict[str, Leaf] = {leaf.name: leaf for leaf in made}
@@ -67,7 +68,7 @@ class TorchOp:
     def forward(self, *inputs: Any) -> Any:
         """Return the op's outputs as contiguous tensors."""
         given, backend = self._given(inputs)
-        made = self.record.output_leaves(self.record.forward(_way(backend), given))
+        made = self.record.output_leaves(crossing(self.record.forward, self._like(given), backend, given))
         return made[0].contiguous() if len(made) == 1 else tuple([x.contiguous() for x in made])
 
     def backward(self, *taken: Any) -> list[Tensor]:
@@ -87,8 +88,9 @@ class TorchOp:
                 cotangents.append(
                     _beside_peak(g[0], g[1], parts[names[2]], taken[self.names.index("v")]) if sums else g[0]
                 )
-        way = _way("reference" if backend == "reference" else None)
-        found = self.record.backward(way, learn, given, tuple(outputs), tuple(cotangents))
+        way = "reference" if backend == "reference" else None
+        told = learn, given, tuple(outputs), tuple(cotangents)
+        found = crossing(self.record.backward, self._like(given), way, *told)
         results = []
         for x, g, leaf in zip(inputs, self.record.leaf_cotangents(found), self.leaves.values(), strict=False):
             if x is None or not leaf.differentiable or (leaf.number_of and not learn):
@@ -193,6 +195,11 @@ class TorchOp:
                 constants.append(x)
         return constants
 
+    def _like(self, given: tuple[Any, ...]) -> Tensor:
+        """Return the input beside which the op runs."""
+        like: Tensor = given[self._like_at]
+        return like
+
     def _given(self, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], str | None]:
         return self.record.whole(inputs[: self.count], self._constants(inputs)), inputs[-1]
 
@@ -220,6 +227,24 @@ def run(op: Op, like: Tensor, backend: str | None, *arguments: Any) -> Any:
                 f"backend {backend!r} cannot take the tensors of this {op.name}: {why}; backend='reference' takes it"
             )
         return op.function("reference")(*arguments)
+
+
+def crossing(ways: Callable[..., Any], like: Tensor, backend: str | None, *arguments: Any) -> Any:
+    """Return what `ways`, which takes a way first, makes of tensors; they cross once, not once for each of its ops.
+
+    Where they cannot be lent, or an op of it does not run on what is lent, each op finds its own way.
+    """
+    library = library_of(like)
+    if library is not None and backend in (None, library.backend):
+
+        def inside(op: Op, like: Any) -> Callable[..., Any]:
+            if not op.can_lend(library, backend):
+                raise Kept(f"{op.name} does not run on what is lent")
+            return op.function(library.backend)
+
+        with torch.no_grad(), suppress(Kept):
+            return library.run(partial(ways, inside), like, arguments)
+    return ways(_way(backend), *arguments)
 
 
 def _way(backend: str | None) -> Way:

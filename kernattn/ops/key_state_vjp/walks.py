@@ -42,7 +42,7 @@ class Walk(NamedTuple):
 
     dx: NDArray[Any] | None  # (..., n, d)
     read: NDArray[Any] | None  # (..., n, e)
-    sums: PeakedSum | None  # (parts, ..., M, e): heads are cut where there are fewer than threads
+    sums: PeakedSum | None  # (..., M, e), or (parts, ..., M, e) where heads were cut: there are fewer than threads
     numbers: NDArray[Any]  # of the readers' map: omega, offset and row_weights, if they are learnt
 
     def cotangent(self, x: Array, spec: MapSpec) -> MapCotangent:
@@ -143,8 +143,16 @@ def walk_tokens(
     if far.any():
         return None
     if sums is not None:
-        sums = PeakedSum(*(np.moveaxis(x.reshape(*out, parts, *x.shape[1:]), len(out), 0) for x in sums))
-    return Walk(dx, read, sums, np.sum([numbers[low] for low in sorted(numbers)], axis=0))
+        sums = PeakedSum(*(_parts_first(x, out, parts) for x in sums))
+    return Walk(dx, read, sums, np.sum([numbers[low] for low in sorted(numbers)], axis=0) if learn else none)
+
+
+def _parts_first(x: NDArray[Any], out: tuple[int, ...], parts: int) -> NDArray[Any]:
+    """Return sums (runs, ...) as (parts, *out, ...), without the axis of parts where there is one."""
+    shape = x.shape[1:]
+    if parts == 1:
+        return x.reshape(*out, *shape)
+    return np.moveaxis(x.reshape(*out, parts, *shape), len(out), 0)
 
 
 @keep_while_small
