@@ -141,7 +141,7 @@ class Torch(Library):
         self.kind, self.kinds = torch.Tensor, {torch.Tensor, torch.nn.Parameter}
         self.dtype, self.bfloat16 = torch.dtype, torch.bfloat16
         self.autocasts, self.from_numpy = torch._C._is_any_autocast_enabled, torch.from_numpy
-        self.compiling = torch.compiler.is_compiling
+        self.compiling, self.gradients = torch.compiler.is_compiling, torch.is_grad_enabled
         self.compiler = torch._C._dynamo.eval_frame.get_eval_frame_callback
         self.modes = torch._C._len_torch_dispatch_stack
         self.forwards = torch.autograd.forward_ad
@@ -194,7 +194,7 @@ class Torch(Library):
             raise Kept("its negation is still to be done")
         if not array.requires_grad:
             return array
-        if self.torch.is_grad_enabled():
+        if self.gradients():
             raise Kept("it requires a gradient")
         return array.detach()
 
@@ -202,8 +202,11 @@ class Torch(Library):
         """Return the NumPy array of a tensor's memory, or raise Kept where it has none."""
         bfloat16 = array.dtype is self.bfloat16  # which `numpy` refuses, by an error that costs more than a small call
         try:
-            if not bfloat16 and type(array) in self.kinds and not array.requires_grad and not self.transformed(array):
-                return array.numpy()  # it raises for whatever else is not plain
+            if not bfloat16 and type(array) in self.kinds and not self.transformed(array):
+                if not array.requires_grad:
+                    return array.numpy()  # it raises for whatever else is not plain
+                if not self.gradients():
+                    return array.detach().numpy()
         except (RuntimeError, TypeError):
             pass
         array = self.plain(array)

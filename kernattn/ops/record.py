@@ -47,7 +47,7 @@ class Input:
     lead: tuple[str, ...] = ()  # the inputs whose leading axes, together, its own broadcast to; sums have all of them
     dtypes: tuple[str, ...] = ()  # that an array may have, where it has not that of the rows
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
         """The arrays that an argument is made of."""
         if self.kind == "array":
@@ -71,7 +71,7 @@ class Output:
     kept: bool = False  # is taken by the pullback, whole
     returned: bool = True  # by the op itself; otherwise made for the pullback alone
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
         """The arrays that a result is made of."""
         if self.kind == "array":
@@ -87,7 +87,7 @@ class Output:
             return leaves[0]
         return (PeakedSum if self.kind == "sums" else Normaliser)(*leaves)
 
-    @property
+    @cached_property
     def kept_leaves(self) -> tuple[str, ...]:
         """The names of what is kept of it: cotangents of sums are told beside their peak."""
         names = tuple(leaf.name for leaf in self.leaves)

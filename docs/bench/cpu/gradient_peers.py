@@ -64,6 +64,26 @@ def torch_autograd(q: Any, k: Any, v: Any, g: Any, omega: Float64 | None) -> Cal
     return call
 
 
+def torch_quadratic_gradients(q: Any, k: Any, v: Any, g: Any, omega: Float64 | None, causal: bool) -> Call:
+    """All weights at once, which autograd differentiates: what one writes first, and what is best for few tokens."""
+    torch, (q, k, v, g) = torch_of(q, k, v, g)
+    w, weight = (None, 0.0) if omega is None else projection(torch, omega, q)
+    mask = torch.tril(torch.ones(q.shape[1], k.shape[1], dtype=q.dtype))
+    leaves, elu = [x.requires_grad_() for x in (q, k, v)], torch.nn.functional.elu
+
+    def call() -> Any:
+        q, k, v = leaves
+        a, b = (elu(q) + 1, elu(k) + 1) if w is None else ((q @ w).exp(), (k @ w).exp())
+        if w is not None:  # the norms of keys are factors of their weights
+            b = b * ((k * k).sum(-1, keepdim=True) * -weight).exp()
+        weights = a @ b.transpose(1, 2)
+        weights = weights * mask if causal else weights
+        out = weights @ v / weights.sum(-1, keepdim=True)
+        return out.detach(), *torch.autograd.grad(out, leaves, g)
+
+    return call
+
+
 class _Map(NamedTuple):
     """A map with m features in torch, into buffers: of rows, back from a cotangent of theirs, and values of keys."""
 

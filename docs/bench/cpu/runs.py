@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.cpu.cases.decoding import DECODERS
+from bench.cpu.cases.edges import FEW_TOKENS
 from bench.cpu.cases.gradients import GRADIENTS
 from bench.cpu.cases.libraries import LIBRARIES
 from bench.cpu.cases.patterns import PATTERNS
@@ -95,6 +96,7 @@ PARTS: dict[str, tuple[Run, ...]] = {
     ),
     "lsh": _everywhere("--rounds 3 --cases lsh", threads=(1,)),
     "libraries": (Run(f"--rounds 3 --cases {' '.join(LIBRARIES)}"),),
+    "edges": tuple(Run(f"--rounds 3 --cases {' '.join(names)}", 1) for names in FEW_TOKENS.values()),
     "features": (
         Run("--rounds 3 --cases gaussian-features hadamard-features tensor-sketch gram"),
         Run("--rounds 3 --cases gaussian-features hadamard-features tensor-sketch gram --dtype float64"),

@@ -23,6 +23,8 @@ from kernattn.features import FeatureMap, elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.transformer import Config, initial_params
 
+SMALL = 1 << 20  # bytes of a state that one thread takes faster than two
+
 KEPT = 784
 """Tokens before the one that exact attention takes."""
 
@@ -53,9 +55,12 @@ def _torch_step(q: Any, k: Any, v: Any, s: Any, z: Any, reuse: bool) -> Call:
     """Torch's strongest token: `addcmul` writes S once; S + b v^T has a temporary of its size, and `baddbmm` is slow.
 
     For the product with S, `bmm` beats `(a[:, :, None] * s).sum(1)`, which has such a temporary too, and `einsum`,
-    which calls it. A state is given and returned in new arrays, or kept in its own, as ours are.
+    which calls it. A state is given and returned in new arrays, or kept in its own, as ours are. A small one is taken
+    by one thread: to wake a second can take torch a time slice, 8 ms.
     """
     torch, (q, k, v, s, z) = peers.torch_of(q, k, v, s, z)
+    if s.nbytes < SMALL:
+        torch.set_num_threads(1)
     elu = torch.nn.functional.elu
 
     def pure() -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from bench.cpu import peers
 from bench.cpu.cases.inputs import elu1_map, favor, heads, normal
+from bench.cpu.gradient_peers import torch_quadratic_gradients, torch_softmax_gradients
 from bench.races import Case, Race
 from bench.sizes import Sizes
 from kernattn._gradients import vjp
@@ -25,7 +26,7 @@ from kernattn.bench import Work
 from kernattn.bench._clock import Call
 from kernattn.features import elu1
 
-FEW = 16  # tokens
+FEW = (16, 64, 256)  # tokens
 STEPS = 256
 PRODUCT = 1024  # rows and columns of a product of torch
 
@@ -37,7 +38,7 @@ def _first(out: Any) -> Any:
 
 
 def _few(o: Sizes, run: Any, maps: _Maps) -> Race:
-    """Calls of a few tokens on NumPy's arrays, and on tensors of torch with and without gradients."""
+    """Calls of a few tokens on NumPy's arrays, on tensors with and without gradients, and what torch does by itself."""
     host: list[Any] = heads(o)
     phi = maps(o)
     g = np.ones_like(host[2])
@@ -56,8 +57,21 @@ def _few(o: Sizes, run: Any, maps: _Maps) -> Race:
             "tensors of torch": partial(run, *plain, *phi),
             "tensors of torch, kept for gradients": partial(run, *leaves, *phi),
             "tensors of torch, both ways": lambda: torch.autograd.grad(_first(run(*leaves, *phi)), leaves, of_out),
+            **_by_torch(host, g, run, *phi),
         }
     return Race(calls, Work(4.0 * g.nbytes))
+
+
+def _by_torch(host: list[Any], g: Any, run: Any, phi: Any = None) -> dict[str, Call]:
+    """Return what torch does without us, forward and both ways, by name; exact attention by its fused kernel."""
+    copies = [x.copy() for x in (*host, g)]  # of which those that are differentiated are told so
+    if run is softmax_attention:
+        name, ways = "torch's scaled_dot_product_attention", (peers.torch_softmax, torch_softmax_gradients)
+        rest: tuple[Any, ...] = (False,)
+    else:
+        name, ways = "torch, quadratic", (peers.torch_quadratic, torch_quadratic_gradients)
+        rest = getattr(phi, "omega", None), run is causal_linear_attention
+    return {name: ways[0](*host, *rest), f"{name}, both ways": ways[1](*copies, *rest)}
 
 
 def _steps(o: Sizes) -> Race:
@@ -115,15 +129,23 @@ def _turns(o: Sizes, make: Callable[[Sizes], Any]) -> Race:
 
 _FORMS: dict[str, tuple[str, Any, _Maps]] = {
     "causal-elu1": ("causal, elu + 1", causal_linear_attention, lambda o: (elu1(),)),
+    "causal-favor": ("causal, FAVOR+", causal_linear_attention, lambda o: (favor(o),)),
     "full-elu1": ("bidirectional, elu + 1", linear_attention, lambda o: (elu1(),)),
+    "full-favor": ("bidirectional, FAVOR+", linear_attention, lambda o: (favor(o),)),
     "softmax": ("exact attention", softmax_attention, lambda o: ()),
 }
 
+FEW_TOKENS = {n: {f"edges-{name}" + (f"-{n}" if n > min(FEW) else ""): name for name in _FORMS} for n in FEW}
+"""The names of cases of few tokens, by their number, and what each is of."""
+
+
+def _of_few(n: int, form: str) -> Case:
+    told, run, maps = _FORMS[form]
+    return Case(partial(_few, run=run, maps=maps), n=n, told=told)
+
+
 EDGES = {
-    **{
-        f"edges-{name}": Case(partial(_few, run=run, maps=maps), n=FEW, told=told)
-        for name, (told, run, maps) in _FORMS.items()
-    },
+    **{case: _of_few(n, form) for n, names in FEW_TOKENS.items() for case, form in names.items()},
     "edges-steps": Case(_steps, n=1),
     "turns-causal-elu1": Case(partial(_turns, make=elu1_map), told="elu + 1"),
     "turns-causal-favor": Case(partial(_turns, make=favor), told="FAVOR+"),
