@@ -16,6 +16,8 @@ from kernattn.errors import EmptyInputError, ParameterError
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._spectrum import check_penalties, decompose
 
+COLUMNS = 512  # weights of so many penalties and targets are made at a time
+
 
 class CrossValidation(NamedTuple):
     """Errors of penalties on rows that were left out; a last axis for targets (n, c), none for targets (n,).
@@ -116,7 +118,9 @@ def _sum_errors(others: Moments, fold: Moments, penalties: Array, intercept: boo
     gram = fold.gram - np.outer(mean, fold.s) - np.outer(fold.s, mean) + fold.weight * np.outer(mean, mean)
     cross, energy = targets.cross - np.outer(mean, targets.total), np.diagonal(targets.gram)
     sums = np.empty((len(values), len(energy)))
-    for i, value in enumerate(values):
-        w = spectrum.weights(np.full(len(energy), value))
-        sums[i] = energy - 2 * np.sum(w * cross, axis=0) + np.sum(w * (gram @ w), axis=0)
+    count = max(1, COLUMNS // len(energy))
+    for low in range(0, len(values), count):  # many penalties at once: products of matrices, not of vectors
+        w = spectrum.all_weights(values[low : low + count])
+        of_fits = np.sum(w * (gram @ w.reshape(len(w), -1)).reshape(w.shape), axis=0)
+        sums[low : low + count] = energy - 2 * np.sum(w * cross[:, None], axis=0) + of_fits
     return np.maximum(sums, 0.0)

@@ -280,6 +280,9 @@ def test_one_target_cross_validated():
     folds = [ka.solvers.moments(X[i::3], PHI, y=Y[i::3, 0]) for i in range(3)]
     found = ka.solvers.cross_validate(folds, RIDGES)
     assert (found.mse.shape, found.fold_mse.shape, np.shape(found.best)) == ((3,), (3, 3), ())
+    many = [ka.solvers.moments(X[i::3], PHI, y=np.repeat(Y[i::3, :1], 300, axis=1)) for i in range(3)]
+    alike = np.repeat(found.fold_mse[..., None], 300, axis=-1)  # more columns than are taken at a time
+    np.testing.assert_allclose(ka.solvers.cross_validate(many, RIDGES).fold_mse, alike, rtol=1e-9)
 
 
 @pytest.mark.parametrize("unit", [1e-250, 1e250])
