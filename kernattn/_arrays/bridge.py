@@ -200,22 +200,25 @@ class Torch(Library):
 
     def lend(self, array: Array) -> Array:
         """Return the NumPy array of a tensor's memory, or raise Kept where it has none."""
-        bfloat16 = array.dtype is self.bfloat16  # which `numpy` refuses, by an error that costs more than a small call
         try:
-            if not bfloat16 and type(array) in self.kinds and not self.transformed(array):
+            if type(array) in self.kinds and not self.transformed(array):
+                if array.requires_grad and not self.gradients():
+                    array = array.detach()
                 if not array.requires_grad:
-                    return array.numpy()  # it raises for whatever else is not plain
-                if not self.gradients():
-                    return array.detach().numpy()
-        except (RuntimeError, TypeError):
+                    return self._memory(array)  # it raises for whatever else is not plain
+        except (RuntimeError, TypeError, KeyError):
             pass
         array = self.plain(array)
         try:
-            if bfloat16:
-                return array.view(self.torch.int16).numpy().view(self.named[array.dtype])
-            return array.numpy()
+            return self._memory(array)
         except (RuntimeError, TypeError, KeyError) as error:  # a layout, a dtype
             raise Kept(str(error)) from None
+
+    def _memory(self, array: Array) -> Array:
+        """Return the NumPy array of a tensor's memory."""
+        if array.dtype is self.bfloat16:  # `numpy` refuses it, by an error that costs more than a small call
+            return array.view(self.torch.int16).numpy().view(self.named[array.dtype])
+        return array.numpy()
 
     def give(self, array: Array, like: Array) -> Array:
         """Return the tensor of a NumPy array's memory, which nobody else writes to."""
