@@ -12,7 +12,7 @@ from kernattn._plans.plan import Plan
 from kernattn._runtime.parallel import share
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import accumulation, flat, room, seconds_of
+from kernattn.ops._numba.tiles.layout import accumulation, flat, narrow, room, seconds_of
 from kernattn.ops.block_softmax.loops import online_softmax
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, reorder
 
@@ -34,7 +34,7 @@ def block_softmax(
             own = reorder(work.order, *own)
         tiles = partial(online_softmax, queries, *own, factor, work.table, work.words, flat_out, flat_lse)
         share(tiles, work.pieces, work.seconds)
-    return (out if q.dtype is dtype else out.astype(q.dtype, copy=False)), lse
+    return narrow(out, q.dtype), lse
 
 
 class _Work(NamedTuple):

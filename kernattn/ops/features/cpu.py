@@ -3,12 +3,10 @@
 from functools import partial
 from math import prod
 
-import numpy as np
-
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import share
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, room, seconds_of
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, room, seconds_of
 from kernattn.ops._numba.tiles.packing import pack_map
 from kernattn.ops.features.crossover import FASTER_ABOVE, fast
 from kernattn.ops.features.loops import write_features
@@ -31,7 +29,4 @@ def features(x: Array, spec: MapSpec) -> Array:
     blocks = partial(write_features, phi.arrays, rows, given, n, out.reshape(-1), NO_MASK, ROWS, span)
     seconds = n * seconds_of(2.0 * phi.frequencies * dim * phi.projects, phi.features, dtype.itemsize)
     share(blocks, -(-n // ROWS), seconds)
-    if out.dtype is x.dtype:
-        return out
-    with np.errstate(over="ignore"):  # infinite where 16 bits cannot say it
-        return out.astype(x.dtype, copy=False)
+    return narrow(out, x.dtype, held=False)  # infinite where 16 bits cannot say it

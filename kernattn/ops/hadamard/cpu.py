@@ -13,7 +13,7 @@ from kernattn._maps.chains import Chains
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import share
 from kernattn.ops._numba.codegen.registers import vector_length
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, room, seconds_of
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, room, seconds_of
 from kernattn.ops._numba.tiles.packing import PackedMap, map_as_given, pack_with
 from kernattn.ops.hadamard.loops import write_chains
 
@@ -38,8 +38,7 @@ def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     )
     seconds = n * seconds_of(2.0 * blocks * links * p * p.bit_length(), phi.features, dtype.itemsize)
     share(groups, -(-n // vector_length(dtype)), seconds)
-    with np.errstate(over="ignore"):  # infinite where 16 bits cannot say it
-        return out.astype(x.dtype, copy=False)
+    return narrow(out, x.dtype, held=False)  # infinite where 16 bits cannot say it
 
 
 def _packed_map(spec: MapSpec | None, dtype: np.dtype[Any], dim: int, frequencies: int) -> PackedMap:

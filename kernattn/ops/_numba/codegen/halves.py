@@ -5,12 +5,13 @@ would call a function that is not there, and instructions that round to bfloat16
 both. Results are rounded to the nearest, ties to even, and held to the largest number of the format unless infinite.
 """
 
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 
-from kernattn.ops._numba.codegen.compile import compiled, inner_exact, intrinsic
+from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact, intrinsic
 from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.codegen.registers import CONVERTS, VECTOR
 
@@ -69,27 +70,28 @@ def _widen_float16(builder, bits):
     return builder.bitcast(w.or_(w.choose(size, "<", 0x400, small, normal), sign), w.float)
 
 
-def _narrow_bfloat16(builder, x):
-    """Return the bits of the nearest bfloat16."""
+def _narrow_bfloat16(builder, x, over=0x7F7F):
+    """Return the bits of the nearest bfloat16, or of `over` beyond the largest."""
     w = _Words(builder, x)
     bits = builder.bitcast(x, w.word)
     size, sign = w.and_(bits, 0x7FFFFFFF), w.and_(w.lshr(bits, 16), 0x8000)
     nearest = w.lshr(w.add(w.add(size, 0x7FFF), w.and_(w.lshr(size, 16), 1)), 16)
-    held = w.choose(size, "<", 0x7F7F0000, nearest, w.choose(size, "<", 0x7F800000, w.number(0x7F7F), nearest))
-    known = w.choose(size, ">", 0x7F800000, w.number(0x7FC0), held)
+    held = w.choose(nearest, "<", over, nearest, w.number(over))
+    known = w.choose(size, "<", 0x7F800000, held, w.choose(size, ">", 0x7F800000, w.number(0x7FC0), w.number(0x7F80)))
     return builder.trunc(w.or_(known, sign), _like(x, 16))
 
 
-def _narrow_float16(builder, x):
-    """Return the bits of the nearest float16; below its normal numbers the sum with 1/2 rounds."""
+def _narrow_float16(builder, x, over=0x7BFF):
+    """Return the bits of the nearest float16, or of `over` beyond the largest."""
     w = _Words(builder, x)
     bits = builder.bitcast(x, w.word)
     size, sign = w.and_(bits, 0x7FFFFFFF), w.and_(w.lshr(bits, 16), 0x8000)
     rounded = w.add(w.add(w.sub(size, 112 << 23), 0xFFF), w.and_(w.lshr(size, 13), 1))
+    # below the normal numbers, the last bit of a sum with 1/2 is theirs
     half = builder.fadd(builder.bitcast(size, w.float), w.real(0.5))
     small = w.sub(builder.bitcast(half, w.word), 126 << 23)
     nearest = w.choose(size, "<", 113 << 23, small, w.lshr(rounded, 13))
-    held = w.choose(size, "<", 0x477FE000, nearest, w.number(0x7BFF))  # 65504
+    held = w.choose(nearest, "<", over, nearest, w.number(over))
     known = w.choose(size, "<", 0x7F800000, held, w.choose(size, ">", 0x7F800000, w.number(0x7E00), w.number(0x7C00)))
     return builder.trunc(w.or_(known, sign), _like(x, 16))
 
@@ -116,44 +118,46 @@ def _mover(convert, count):
     return move
 
 
-_widen_b, _widen_h, _narrow_b, _narrow_h = (
-    _mover(each, _LANES) for each in (_widen_bfloat16, _widen_float16, _narrow_bfloat16, _narrow_float16)
+def _converter(convert):
+    """Return the loop that converts numbers at to at + count of the source, and writes them from `to` on."""
+    block, single = _mover(convert, _LANES), _mover(convert, 0)
+
+    @inner_exact
+    def run(source, at, count, target, to):
+        last = count // _LANES * _LANES
+        for i in range(0, last, _LANES):
+            block(source, at + i, target, to + i)
+        for i in range(last, count):
+            single(source, at + i, target, to + i)
+
+    return run
+
+
+_widen_b, _widen_h, _narrow_b, _narrow_h = map(
+    _converter, (_widen_bfloat16, _widen_float16, _narrow_bfloat16, _narrow_float16)
 )
-_widen_b1, _widen_h1, _narrow_b1, _narrow_h1 = (
-    _mover(each, 0) for each in (_widen_bfloat16, _widen_float16, _narrow_bfloat16, _narrow_float16)
+_round_b, _round_h = (
+    _converter(partial(_narrow_bfloat16, over=0x7F80)),
+    _converter(partial(_narrow_float16, over=0x7C00)),
 )
 
 
-@inner_exact
+@inner
 def widen(bits, kind, at, count, target, to):
     """Write bits at to at + count as float32 to target, from `to` on."""
-    last = count // _LANES * _LANES
     if kind == BFLOAT16:
-        for i in range(0, last, _LANES):
-            _widen_b(bits, at + i, target, to + i)
-        for i in range(last, count):
-            _widen_b1(bits, at + i, target, to + i)
+        _widen_b(bits, at, count, target, to)
     else:
-        for i in range(0, last, _LANES):
-            _widen_h(bits, at + i, target, to + i)
-        for i in range(last, count):
-            _widen_h1(bits, at + i, target, to + i)
+        _widen_h(bits, at, count, target, to)
 
 
-@inner_exact
+@inner
 def narrow(source, at, count, bits, kind, to):
     """Write float32 numbers at to at + count of the source as 16-bit ones to bits, from `to` on."""
-    last = count // _LANES * _LANES
     if kind == BFLOAT16:
-        for i in range(0, last, _LANES):
-            _narrow_b(source, at + i, bits, to + i)
-        for i in range(last, count):
-            _narrow_b1(source, at + i, bits, to + i)
+        _narrow_b(source, at, count, bits, to)
     else:
-        for i in range(0, last, _LANES):
-            _narrow_h(source, at + i, bits, to + i)
-        for i in range(last, count):
-            _narrow_h1(source, at + i, bits, to + i)
+        _narrow_h(source, at, count, bits, to)
 
 
 @inner_exact
@@ -172,6 +176,11 @@ def widen_all(bits, kind, target):
 
 
 @compiled
-def narrow_all(source, bits, kind):
-    """Write all numbers as 16-bit ones."""
-    narrow(source, 0, source.size, bits, kind, 0)
+def narrow_all(source, bits, kind, held):
+    """Write all numbers as 16-bit ones: held to the largest of the format, or infinite beyond it."""
+    if held:
+        narrow(source, 0, source.size, bits, kind, 0)
+    elif kind == BFLOAT16:
+        _round_b(source, 0, source.size, bits, 0)
+    else:
+        _round_h(source, 0, source.size, bits, 0)

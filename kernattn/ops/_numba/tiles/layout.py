@@ -109,18 +109,19 @@ def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return memory[skip : skip + size].reshape(shape)
 
 
-def narrow(out: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return outputs in the dtype of the inputs, held to what this can say; infinity and NaN stay."""
+def narrow(out: NDArray[Any], dtype: np.dtype[Any], held: bool = True) -> NDArray[Any]:
+    """Return outputs in the dtype of the inputs: held to what this can say, or infinite beyond it."""
     if out.dtype == dtype:
         return out
-    if out.flags.c_contiguous:
-        found = np.empty(out.shape, dtype)
-        if has_bits(found, out.dtype):
-            narrow_all(out.reshape(-1), *_bits(found))
-            return found
-    limit = largest(dtype)
-    np.clip(out, -limit, limit, out=out, where=np.isfinite(out))
-    return out.astype(dtype)
+    found: NDArray[Any] = np.empty(out.shape, dtype)
+    if has_bits(found, out.dtype):
+        narrow_all(np.ascontiguousarray(out).reshape(-1), *_bits(found), held)
+        return found
+    with np.errstate(over="ignore"):
+        if held:
+            limit = largest(dtype)
+            np.clip(out, -limit, limit, out=out, where=np.isfinite(out))
+        return out.astype(dtype)
 
 
 _NO_BITS, _NO_BITS_WRITTEN = flat(np.zeros(0, _WORD), _WORD), np.zeros(0, _WORD)
