@@ -19,6 +19,7 @@ from kernattn._sums.peaked import LinearState, PeakedSum, finite, quotient
 from kernattn.attention._check_states import check_state
 from kernattn.attention._gated import check_gates
 from kernattn.attention._lowering import computed
+from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.gated import OP as GATED
 from kernattn.ops.gated.reference import log_decays, starts
@@ -28,6 +29,9 @@ def with_leads(k: Array, g: Array | None, gk: Array | None) -> Array:
     """Return the key of a token with the leading axes of its decays, g (...) and gk (..., M), too."""
     gates = {name: x for name, x in (("g", g), ("gk", gk)) if x is not None}
     xp, own = namespace(k=k, **gates), tuple(k.shape[:-1])
+    if k.ndim < 1 or (gk is not None and gk.ndim < 1):
+        shapes = {name: tuple(x.shape) for name, x in {"k": k, **gates}.items()}
+        raise ShapeError(f"k must be (..., d), and gk (..., M); got shapes {shapes}")
     leads = {name: tuple(x.shape if name == "g" else x.shape[:-1]) for name, x in gates.items()}
     lead = broadcast(k=own, **leads)
     return k if lead == own else xp.broadcast_to(k, (*lead, *k.shape[-1:]))

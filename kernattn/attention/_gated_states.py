@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import device
 
+from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace, without_flags
 from kernattn.attention._gated import GatedState, gated_arguments
 from kernattn.errors import StateMismatchError
@@ -22,6 +23,7 @@ class GatedStretch(NamedTuple):
     through: Array  # Phi: decays (..., d, 1) or (..., 1, 1), or a matrix (..., d, d) where tokens erase
 
 
+@traceable("gated_state")
 @np.errstate(over="ignore")
 def gated_state(
     k: Array,
@@ -94,6 +96,7 @@ def gated_state(
     return GatedStretch(s, matrix)
 
 
+@traceable("merge_gated")
 @without_flags
 def merge_gated(first: GatedState | GatedStretch, then: GatedStretch) -> GatedState | GatedStretch:
     """Return what both stretches of tokens remember, in their order."""

@@ -8,9 +8,10 @@ import numpy as np
 
 from kernattn._arrays.graphs import traceable_member
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, check_floating, constant, namespace
+from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import positive_integer, positive_number, whole_number
 from kernattn.attention._gated import rate
-from kernattn.errors import ParameterError, ShapeError
+from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
 __all__ = [
     "delta_net",
@@ -194,6 +195,7 @@ def kda(a: Array, a_log: Array, dt_bias: Array, b: Array) -> dict[str, Any]:
     array([-0.6931, -0.6931])
     """
     xp = namespace(a=a, a_log=a_log, dt_bias=dt_bias, b=b)
+    _check_rows(a=(a, "nd"), b=(b, "n"))
     _check_heads("b", b, a_log=a_log)
     _check_channels("a", a, dt_bias=dt_bias)
     a, a_log, dt_bias = _wide(xp, a=a, a_log=a_log, dt_bias=dt_bias)
@@ -232,8 +234,7 @@ def gdn2(k: Array, v: Array, gk: Array, erase: Array, write: Array) -> dict[str,
     array([[8., 8., 6.]])
     """
     xp = namespace(k=k, v=v, gk=gk, erase=erase, write=write)
-    for name, array in {"k": k, "v": v, "gk": gk, "erase": erase, "write": write}.items():
-        check_floating(name, array)
+    _check_rows(k=(k, "nd"), v=(v, "ne"), gk=(gk, "nd"), erase=(erase, "nd"), write=(write, "ne"))
     read = xp.astype(xp.exp(gk) * erase * k, gk.dtype, copy=False)
     return {"k": k, "v": xp.astype(write * v, v.dtype, copy=False), "gk": gk, "erase": (read, -k)}
 
@@ -273,18 +274,9 @@ def delta_product(q: Array, k: Array, v: Array, beta: Array, g: Array | None = N
     array([[1., 3.]])
     """
     xp = namespace(q=q, k=k, v=v, beta=beta, **({} if g is None else {"g": g}))
-    if k.ndim < 3:
-        raise ShapeError(f"k must be (..., n, h, d); got {tuple(k.shape)}")
-    n, h = k.shape[-3:-1]
-    for name, x, axes, columns in (
-        ("q", q, (n,), 1),
-        ("v", v, (n, h), 1),
-        ("beta", beta, (n, h), 0),
-        ("g", g, (n,), 0),
-    ):
-        if x is not None and tuple(x.shape[: x.ndim - columns])[-len(axes) :] != axes:
-            wanted = ", ".join(["...", *map(str, axes), *(["columns"] * columns)])
-            raise ShapeError(f"{name} must be ({wanted}) for keys {tuple(k.shape)}; got {tuple(x.shape)}")
+    gates = {} if g is None else {"g": (g, "n")}
+    _check_rows(k=(k, "nhd"), q=(q, "nd"), v=(v, "nhe"), beta=(beta, "nh"), **gates)
+    h = k.shape[-2]
 
     def flat(x: Array, axes: int) -> Array:
         return xp.reshape(x, (*x.shape[: x.ndim - axes], -1, *x.shape[x.ndim - axes + 2 :]))
@@ -383,8 +375,7 @@ def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:
     array([1.    , 1.3679, 1.5032])
     """
     xp = namespace(x=x, dt=dt, a=a, b=b, c=c)
-    for name, array in {"x": x, "dt": dt, "a": a, "b": b, "c": c}.items():
-        check_floating(name, array)
+    _check_rows(x=(x, "ne"), dt=(dt, "n"), a=(a, ""), b=(b, "nd"), c=(c, "nd"))
     _check_heads("dt", dt, a=a)
     if anywhere(a > 0):
         raise ParameterError("a must hold rates of at most 0; some are above")
@@ -430,6 +421,7 @@ def rwkv6(r: Array, w: Array, k: Array, v: Array, u: Array) -> tuple[dict[str, A
     array([ 4., 10., 13.])
     """
     xp = namespace(r=r, w=w, k=k, v=v, u=u)
+    _check_rows(r=(r, "nd"), w=(w, "nd"), k=(k, "nd"), v=(v, "ne"))
     _check_channels("k", k, u=u)
     bonus = xp.sum(r * u[..., None, :] * k, axis=-1, keepdims=True) * v
 
@@ -473,7 +465,26 @@ def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array) -> dict[st
     array([[8., 4., 2.]])
     """
     namespace(r=r, w=w, k=k, v=v, a=a, b=b)
+    _check_rows(r=(r, "nd"), w=(w, "nd"), k=(k, "nd"), v=(v, "ne"), a=(a, "nd"), b=(b, "nd"))
     return {"q": r, "k": k, "v": v, "gk": w, "erase": (a, b), "scale": 1.0}
+
+
+def _check_rows(**given: tuple[Array, str]) -> None:
+    """Raise unless last axes of one letter have one size, those before them broadcast, and all hold floats."""
+    sizes: dict[str, int] = {}
+    leads, beside = {}, ""
+    for name, (x, axes) in given.items():
+        check_floating(name, x)
+        shape = tuple(x.shape)
+        own = shape[max(0, len(shape) - len(axes)) :]
+        if 0 in shape:
+            raise EmptyInputError(f"{name} must not be empty; got shape {shape}")
+        if len(own) < len(axes) or any(sizes.setdefault(*each) != each[1] for each in zip(axes, own, strict=True)):
+            wanted = "".join(f", {sizes.get(axis, axis)}" for axis in axes)
+            raise ShapeError(f"{name} must be (...{wanted}){beside}; got shape {shape}")
+        leads[name] = shape[: len(shape) - len(axes)]
+        beside = beside or f" beside {name} {shape}"
+    broadcast(**leads)
 
 
 def _check_heads(what: str, array: Array, **numbers: Array) -> None:
@@ -487,7 +498,8 @@ def _check_heads(what: str, array: Array, **numbers: Array) -> None:
 def _check_channels(what: str, array: Array, **numbers: Array) -> None:
     """Raise unless there is a number for each head and channel of an array (..., heads, n, d)."""
     for name, number in numbers.items():
-        if array.ndim < 2 or not _fits(number.shape, (*array.shape[:-2], array.shape[-1])):
+        check_floating(name, number)
+        if array.ndim < 2 or number.ndim < 1 or not _fits(number.shape, (*array.shape[:-2], array.shape[-1])):
             got = f"{tuple(array.shape)} and {tuple(number.shape)}"
             raise ShapeError(f"{what} must be (..., heads, n, d) and {name} (heads, d); got {got}")
 

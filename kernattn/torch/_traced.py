@@ -11,14 +11,15 @@ from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from kernattn import attention
 from kernattn._arrays.bridge import cast
-from kernattn._arrays.namespaces import accumulation_dtype
+from kernattn._arrays.namespaces import accumulation_dtype, namespace
 from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
 from kernattn._runtime.checks import boolean
-from kernattn.attention import GatedState, LinearState
+from kernattn.attention import GatedState, GatedStretch, LinearState, _gated_states
 from kernattn.errors import DTypeError, KernattnError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
 from kernattn.features._learnt import can_fold, number_shapes
+from kernattn.ops.gated.reference import log_decays
 from kernattn.torch._ops import STEP, TORCH_OPS
 from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import KeptMap, map_of
@@ -372,6 +373,28 @@ def gated_linear_attention_step(
     return _into(out, token[..., 0, :]), after
 
 
+def gated_state(
+    k: Tensor,
+    v: Tensor,
+    *,
+    g: Tensor | None = None,
+    gk: Tensor | None = None,
+    beta: Tensor | None = None,
+    erase: Any = None,
+    **options: Any,
+) -> GatedStretch:
+    given = {"g": g, "gk": gk, "beta": beta, "erase": erase, **options}
+    s = gated_linear_attention(k, k, v, scale=1.0, **given)[1].s
+    xp, d = namespace(s=s), k.shape[-1]
+    if beta is None and erase is None:
+        g = None if g is None else g.expand(*g.shape[:-1], k.shape[-2])
+        total = log_decays.__wrapped__(xp, g, gk, options.get("key_mask"), torch.zeros_like(s[..., :1, :1]))
+        return GatedStretch(s, total.sum(-2).exp()[..., None])
+    unit = torch.eye(d, dtype=s.dtype, device=s.device).expand(*s.shape[:-2], d, d)
+    nothing = torch.zeros_like(v[..., :1]).expand(*v.shape[:-1], d)
+    return GatedStretch(s, gated_linear_attention(k, k, nothing, scale=1.0, state=GatedState(unit), **given)[1].s)
+
+
 def compressed_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
     return _composed("compressed_attention", None, q, k, v, **options)
 
@@ -434,6 +457,7 @@ def with_numbers(phi: FeatureMap, **numbers: Tensor | None) -> LearntMap:
     return LearntMap(phi, given)
 
 
+merge_gated = _gated_states.merge_gated.__wrapped__  # type: ignore[attr-defined]  # without flags of NumPy
 kernel_attention = _left_out(attention.kernel_attention)
 lsh_attention = _left_out(attention.lsh_attention)
 routing_attention = _left_out(attention.routing_attention)

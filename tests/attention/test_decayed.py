@@ -223,5 +223,9 @@ def test_wrong_decays():
             ka.causal_linear_attention(q, q, q, phi, **options)
     with pytest.raises(ParameterError, match="at most 0"):
         ka.linear_attention_step(ka.key_state(q, q, phi), q[0], q[0], q[0], phi, g=np.array(1.0))
+    for given in ({"gk": np.array(-1.0)}, {"g": np.array(-1.0), "k": np.array(1.0)}):
+        token = {"q": q[0], "k": q[0], "v": q[0]} | given
+        with pytest.raises(ShapeError, match=r"k must be \(..., d\), and gk \(..., M\)"):
+            ka.linear_attention_step(ka.key_state(q, q, phi), phi=phi, **token)
     with pytest.raises(ParameterError, match="must be None in vjp"):
         ka.vjp(ka.causal_linear_attention, q, q, q, phi, g=np.zeros(5))

@@ -128,6 +128,15 @@ def test_pytorch():
         assert found.data_ptr() == room.data_ptr()
         assert renewed.s.data_ptr() == held.s.data_ptr()
         torch.testing.assert_close(held.s, last.s)
+    q, k, v, g, beta = (x.detach() for x in tensors)
+    for rule in ({"g": g}, {"gk": -k.abs(), "key_mask": beta > 0.3}, {"g": g[..., :1], "beta": beta}, {"erase": (k, -k)}):
+
+        def halves(x, rule=rule):  # stretches merge in a graph as outside of one
+            first, then = (ka.attention.gated_state(x, v, **rule) for _ in range(2))
+            return ka.merge_states(ka.merge_states(after, first), then), then.through
+
+        for got, wanted in zip(torch.compile(halves, fullgraph=True, backend="eager")(k), halves(k), strict=True):
+            torch.testing.assert_close(got, wanted)
     with torch.autocast("cpu", torch.bfloat16):
         narrow = call(*(x.detach().float() for x in tensors))[0]
     assert narrow.dtype == torch.bfloat16

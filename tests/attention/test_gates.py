@@ -6,7 +6,7 @@ import pytest
 import kernattn as ka
 from gated import D, E, close, recur
 from kernattn.attention import GatedState
-from kernattn.errors import ParameterError, ShapeError
+from kernattn.errors import KernattnError, ParameterError, ShapeError
 from xp import KINDS, to_numpy
 
 
@@ -208,15 +208,48 @@ def test_members_in_whole_graphs():
         (lambda: ka.gates.rwkv6(*[np.zeros((2, 9, 4))] * 4, np.zeros((2, 3))), r"u \(heads, d\)"),
         (
             lambda: ka.gates.delta_product(np.zeros((8, 4)), *[np.zeros((9, 2, 4))] * 2, np.zeros((9, 2))),
-            r"q must be \(..., 9, columns\) for keys \(9, 2, 4\); got \(8, 4\)",
+            r"q must be \(..., 9, 4\) beside k \(9, 2, 4\); got shape \(8, 4\)",
         ),
         (
             lambda: ka.gates.delta_product(*[np.zeros((9, 4))] * 3, np.zeros((9, 2))),
             r"k must be \(..., n, h, d\)",
         ),
         (lambda: ka.gates.lightning(2, 3, 3, like=np.zeros(1)), "layer must be below num_layers = 3"),
+        (
+            lambda: ka.gates.kda(np.zeros((2, 9, 4)), np.zeros(2), np.array(0.0), np.zeros((2, 9))),
+            r"dt_bias \(heads, d\); got \(2, 9, 4\) and \(\)",
+        ),
     ],
 )
 def test_refusals(call, says):
     with pytest.raises((ParameterError, ShapeError), match=says):
         call()
+
+
+ROWS, VALUES, ONES = np.ones((2, 9, 4)), np.ones((2, 9, 3)), np.ones((2, 9))
+MEMBERS = {
+    "kda": {"a": ROWS, "a_log": np.ones(2), "dt_bias": np.ones((2, 4)), "b": ONES},
+    "gdn2": {"k": ROWS, "v": VALUES, "gk": -ROWS, "erase": ROWS, "write": VALUES},
+    "mamba2": {"x": VALUES, "dt": ONES, "a": -np.ones(2), "b": ROWS, "c": ROWS},
+    "rwkv6": {"r": ROWS, "w": -ROWS, "k": ROWS, "v": VALUES, "u": np.ones((2, 4))},
+    "rwkv7": {"r": ROWS, "w": -ROWS, "k": ROWS, "v": VALUES, "a": ROWS, "b": ROWS},
+    "delta_product": {
+        "q": ROWS,
+        "k": np.ones((2, 9, 2, 4)),
+        "v": np.ones((2, 9, 2, 3)),
+        "beta": np.ones((2, 9, 2)),
+        "g": -ONES,
+    },
+}
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_arguments_of_members_that_do_not_fit_are_named(member):
+    given, call = MEMBERS[member], getattr(ka.gates, member)
+    call(**given)
+    for name, x in given.items():
+        for wrong in (np.array(1.0), np.ones((*x.shape, 1)), x[..., :0], x.astype(object), x > 0):
+            if name == "a_log" and wrong.ndim == 0:
+                continue  # one number for all heads
+            with pytest.raises(KernattnError, match=rf"\b{name}\b"):
+                call(**given | {name: wrong})

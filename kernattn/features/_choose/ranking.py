@@ -105,6 +105,8 @@ def contest(
         alive = [name for name in alive if name not in beaten]
     found = {name: _measurement(each, target) for name, each in draws.items()}
     for name, (by, distance) in reversed(beaten.items()):
+        if not 0 < found[name].error < np.inf:
+            continue  # some draws were exact: there is no ratio
         factor = found[by].error * float(np.exp(distance / 2)) / found[name].error
         found[name] = Measurement(*(None if each is None else factor * each for each in found[name]))  # type: ignore[arg-type]
     return found

@@ -51,7 +51,7 @@ def draw_sample(data: Data, rng: np.random.Generator, values: Float64 | None = N
 
     The generator stays as it was.
     """
-    source = np.random.default_rng(_seed(rng, 0))
+    source = np.random.default_rng(*_seeds(rng, (0,)))
     at = _some(len(data.keys), KEYS, source)
     if causal or np.array_equal(data.queries, data.keys):
         mine = at[_some(len(at), QUERIES, source)]
@@ -63,12 +63,12 @@ def draw_sample(data: Data, rng: np.random.Generator, values: Float64 | None = N
 
 def redraw_seeds(rng: np.random.Generator) -> list[np.random.SeedSequence]:
     """Return the seeds of the redraws, the same for every map: they are compared on common draws."""
-    return [_seed(rng, 1, number) for number in range(REDRAWS[-1])]
+    return _seeds(rng, *((1, number) for number in range(REDRAWS[-1])))
 
 
-def _seed(rng: np.random.Generator, *key: int) -> np.random.SeedSequence:
-    words = deepcopy(rng).integers(2**32, size=4)
-    return np.random.SeedSequence([int(word) for word in words], spawn_key=key)
+def _seeds(rng: np.random.Generator, *keys: tuple[int, ...]) -> list[np.random.SeedSequence]:
+    words = [int(word) for word in deepcopy(rng).integers(2**32, size=4)]
+    return [np.random.SeedSequence(words, spawn_key=key) for key in keys]
 
 
 def _some(count: int, most: int, source: np.random.Generator) -> np.ndarray:

@@ -95,8 +95,11 @@ class AttentionTarget(Target):
 
     @lazy
     def _kinds(self) -> list[Float64 | None]:
-        """The values, (t, e) each; None for independent ones."""
-        return [None, self.sample.keys] if self.sample.values is None else [self.sample.values]
+        """The values, (t, e) each, of a size near 1; None for independent ones. Keys that are all 0 tell nothing."""
+        values = self.sample.keys if self.sample.values is None else self.sample.values
+        top = float(np.max(np.abs(values)))
+        kinds: list[Float64 | None] = [np.ldexp(values, -int(np.frexp(top)[1]))] if top > 0 else []
+        return [None, *kinds] if self.sample.values is None else kinds
 
     @lazy
     @beyond
