@@ -62,12 +62,14 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
     total = float(np.sum(shares))
     if not (np.min(shares) >= 0 and 0 < total < np.inf):
         raise ParameterError("weights must be 0 or more, and not 0 in all rows")
+    shares = np.ldexp(shares, -int(np.frexp(np.max(shares))[1]))  # whose products with squares do not overflow
+    total = float(np.sum(shares))
     squares = np.empty(n)
     with np.errstate(over="ignore", invalid="ignore"):
         origin = _centre(x)
         for here in strips(n):
             squares[here] = np.sum((to_numpy64(x[here, ...]) - origin) ** 2, axis=1)
-        if not np.isfinite(squares).all():
+        if not np.isfinite(np.sum(squares)):
             raise ParameterError(
                 "x must be finite; it holds NaN or infinity, or numbers whose squares are beyond float64"
             )

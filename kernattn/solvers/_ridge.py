@@ -274,14 +274,15 @@ def _gcv(spectrum: Spectrum, penalties: Float64) -> Float64:
     """Return n |y - H y|^2 / (n - tr H)^2, (L, c)."""
     left = np.maximum(spectrum.rows - spectrum.dimensions(penalties), np.finfo(float).eps * spectrum.rows)
     with np.errstate(over="ignore"):  # targets near the largest numbers: no penalty that gives infinity is the best
-        score: Float64 = spectrum.count * spectrum.residual(penalties) / left[:, None] ** 2
+        score: Float64 = (spectrum.count / left)[:, None] * (spectrum.residual(penalties) / left[:, None])
     return score
 
 
 def _log_evidence(spectrum: Spectrum, penalties: Float64) -> Float64:
     """Return the log evidence at the variance of noise that makes it largest, (L, c)."""
     n = spectrum.rows
-    return spectrum.log_evidence(penalties, spectrum.quadratic(penalties) / n, n)
+    variances = np.maximum(spectrum.quadratic(penalties) / n, np.finfo(float).tiny)
+    return spectrum.log_evidence(penalties, variances, n)
 
 
 OBJECTIVES: dict[str, Callable[[Spectrum, Float64], Float64]] = {

@@ -96,7 +96,7 @@ class Spectrum:
     @property
     def ceiling(self) -> float:
         """The largest penalty that is looked at."""
-        return HIGHEST * max(float(self.values[0]), self.lowest)
+        return min(HIGHEST * max(float(self.values[0]), self.lowest), float(np.finfo(float).max))
 
     def grid(self, count: int = 200) -> Float64:
         """Return penalties from the lowest up to where all is shrunk."""
@@ -127,7 +127,7 @@ def decompose(m: Moments, centred: bool, varies: bool = True) -> Spectrum:
     scale = ROUNDING * max(float(values[0]), taken_off)
     floor = float(np.finfo(m.products).eps) * scale
     lowest = max(floor, len(values) * float(np.finfo(float).eps) * scale)
-    if not lowest > 0:
+    if not lowest > LEAST:  # it is divided by
         raise ParameterError("features must not be 0 in all rows, nor so small that their squares are")
     return Spectrum(basis, values, basis.coordinates(cross), energy, m.n, share, mean, y_mean, floor, lowest)
 

@@ -129,7 +129,12 @@ def test_pytorch():
         assert renewed.s.data_ptr() == held.s.data_ptr()
         torch.testing.assert_close(held.s, last.s)
     q, k, v, g, beta = (x.detach() for x in tensors)
-    for rule in ({"g": g}, {"gk": -k.abs(), "key_mask": beta > 0.3}, {"g": g[..., :1], "beta": beta}, {"erase": (k, -k)}):
+    for rule in (
+        {"g": g},
+        {"gk": -k.abs(), "key_mask": beta > 0.3},
+        {"g": g[..., :1], "beta": beta},
+        {"erase": (k, -k)},
+    ):
 
         def halves(x, rule=rule):  # stretches merge in a graph as outside of one
             first, then = (ka.attention.gated_state(x, v, **rule) for _ in range(2))

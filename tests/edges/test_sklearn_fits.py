@@ -59,6 +59,19 @@ def test_scales_that_data_choose():
     np.testing.assert_array_equal(found.amplitude, process.amplitude)
 
 
+@pytest.mark.filterwarnings("ignore:the penalty that:UserWarning")
+@pytest.mark.parametrize("objective", ["folds", "evidence", "gcv"])
+def test_weights_of_every_size(objective):
+    """Many rows of each kind leave no doubt: how many more there are changes nothing, nor do targets that are all 0."""
+    x = np.random.default_rng(0).standard_normal((40, 2))
+    for y in (np.sin(x[:, 0]), np.zeros(40)):
+        fits = [
+            FeatureRidge(num_features=16, objective=objective, random_state=0).fit(x, y, np.full(40, unit))
+            for unit in (1e20, 1e180)
+        ]
+        np.testing.assert_allclose(*(fit.predict(x) for fit in fits), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("cls", [FeatureRidge, FeatureGP])
 def test_a_weight_counts_also_where_data_choose_the_scales(cls):
     weights = np.random.default_rng(1).integers(0, 4, 90)

@@ -218,6 +218,25 @@ def test_rows_of_every_size(causal):
             assert 0 < choice.measured < 2, choice
 
 
+def test_keys_that_are_all_0_tell_nothing():
+    """Every map is exact there with independent values, and keys as values are 0 in any case."""
+    for rows in (np.zeros((6, 2)), (np.ones((6, 2)), np.zeros((6, 2)))):
+        table = recommend(rows, K.Softmax(), 1, ["iid"], rng=0)
+        assert all(row.error == row.measured == 0 for row in table.choices)
+        assert not table.hopeless
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-170, 1e170, 1e300])
+def test_values_of_every_size(unit):
+    q, k = pair()
+    v = np.random.default_rng(1).standard_normal((len(k), 3))
+    found, wanted = (recommend((q, k), K.Softmax(), 8, ["iid"], values=v * by, rng=0) for by in (unit, 1.0))
+    assert found.uniform == pytest.approx(wanted.uniform, rel=1e-12)
+    for ours, row in zip(found.choices, wanted.choices, strict=True):
+        assert ours.estimator == row.estimator
+        np.testing.assert_allclose([ours.error, ours.predicted], [row.error, row.predicted], rtol=1e-9)
+
+
 @pytest.mark.parametrize("projection", ["iid", "orthogonal"])
 @pytest.mark.parametrize("number", [12, 13])
 @pytest.mark.parametrize("kernel", [K.Gaussian(), K.Softmax(), K.Matern(1.5)], ids=lambda k: type(k).__name__)

@@ -26,6 +26,13 @@ def test_weights_count():
     assert ka.kernels.usual_lengthscale(X, weights.astype(float)) == pytest.approx(repeated, rel=1e-12)
 
 
+@pytest.mark.parametrize("unit", [1e-250, 1e180])
+def test_weights_of_every_size(unit):
+    weights = np.random.default_rng(1).random(50)
+    wanted = 1e80 * ka.kernels.usual_lengthscale(X, weights)
+    assert ka.kernels.usual_lengthscale(1e80 * X, unit * weights) == pytest.approx(wanted, rel=1e-12)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_rows_far_off_count_as_four_times_as_far_as_nine_of_ten(weighted):
     far = np.concatenate([X, [[7.0, 1e9, 7.0], [7.0, -3e5, 7.0]]])
