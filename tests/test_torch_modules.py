@@ -189,6 +189,28 @@ def test_a_redraw_between_a_checkpoint_and_its_way_back(reentrant):
         step(lambda f, q: kept(f, q, preserve=False))
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_that_begin_at_one_seed(reentrant):
+    """Their random numbers are the same, their draws are not: queries tell them apart, and equal ones are refused."""
+
+    def steps(call, same=False):
+        attention, outs, queries = Alone(favor(redraw_interval=1, seed=4).train(), heads()), [], []
+        for seed in range(3):
+            queries.append(heads(seed=0 if same else seed)[0].detach().clone().requires_grad_())
+            torch.manual_seed(0)
+            outs.append(call(attention, queries[-1]))
+        for out in outs:
+            out.sin().sum().backward()
+        return [q.grad for q in queries]
+
+    def kept(f, q):
+        return torch.utils.checkpoint.checkpoint(f, q, use_reentrant=reentrant)
+
+    torch.testing.assert_close(steps(kept), steps(lambda f, q: f(q)))
+    with pytest.raises(ParameterError, match="which it was is not known"):
+        steps(kept, same=True)
+
+
 def test_one_graph_serves_all_draws():
     x, module = heads(), favor()
     counter = CompileCounter()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from kernattn._arrays.graphs import in_a_graph
+from kernattn._runtime.checks import shown
 from kernattn.attention import (
     LinearState,
     causal_linear_attention,
@@ -181,9 +182,9 @@ def _note(module: nn.Module, *settings: Any) -> None:
     before = getattr(config, NOTED, None)
     if before == now and isinstance(before, _Settings):
         return
-    if isinstance(before, dict) and not isinstance(before, _Settings) and before != now:
+    if before is not None and not isinstance(before, _Settings) and before != now:
         warnings.warn(
-            f"this model was saved with attention by kernattn of {dict(before)}, and now has {dict(now)}: what it "
+            f"this model was saved with attention by kernattn of {shown(before)}, and now has {dict(now)}: what it "
             "learnt fits that draw. register() what it had, and redraw() as often, or train it again",
             stacklevel=2,
         )

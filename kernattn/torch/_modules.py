@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -16,7 +19,16 @@ from kernattn.torch._heads import grouped, joined
 
 AGE = "_kernattn_age"
 CALLS = 256  # of before, whose numbers are kept
+ALIKE = 16  # of them at most that began at one state of PyTorch's generator, as after a seed
 UNTRACED = "a redraw_interval counts calls, in no graph: use None there, and redraw() between steps"
+
+
+class _OfCall(NamedTuple):
+    """The numbers of a draw that a call had, and a number that tells its queries from others."""
+
+    omega: Tensor
+    offset: Tensor | None
+    digest: Tensor
 
 
 class LinearAttention(nn.Module):
@@ -187,7 +199,8 @@ class FavorAttention(LinearAttention):
     Calls are counted outside of graphs, so ``torch.compile(fullgraph=True)`` refuses a `redraw_interval`: call `redraw`
     between steps. A call that a backward pass computes again, as checkpointing and `reversible` do, is not counted, and
     has the draw that it had. It is one of the last 256, known by a number that each call takes from PyTorch's
-    generator, which checkpointing puts back: ``preserve_rng_state=False`` is refused where there were redraws.
+    generator, which checkpointing puts back: ``preserve_rng_state=False`` is refused where there were redraws. Calls
+    that begin at one seed are told apart by their queries.
     `reversible` refuses a redraw between a call and its backward pass. Without an interval, a redraw by hand is not
     noticed.
 
@@ -229,7 +242,7 @@ class FavorAttention(LinearAttention):
         super().__init__(design, causal=causal)
         self.redraw_interval, self._design = redraw_interval, self._phi
         self._seed, self._draws, self._calls = whole_number("seed", seed), 0, 0
-        self._of_calls: dict[int | None, tuple[Tensor, Tensor | None]] = {}
+        self._of_calls: dict[int | None, deque[_OfCall]] = {}
         omega, offset = (None if x is None else torch.zeros(x.shape) for x in (spec.omega, spec.offset))
         self.omega = nn.Parameter(omega) if learnable else nn.Buffer(omega)
         self.offset = None if offset is None else nn.Buffer(offset)
@@ -261,7 +274,7 @@ class FavorAttention(LinearAttention):
         """
         phi = self._any_draw
         if self.training and self.redraw_interval is not None:
-            phi = self._counted(self.redraw_interval)
+            phi = self._counted(self.redraw_interval, q)
         return self._attend(phi, q, k, v, key_mask)
 
     def _check_age(self, state: LinearState | None) -> None:
@@ -301,31 +314,35 @@ class FavorAttention(LinearAttention):
         self._phi = self._redrawn()
 
     @torch.compiler.disable(reason=UNTRACED)  # type: ignore[untyped-decorator]
-    def _counted(self, interval: int) -> FeatureMap:
+    def _counted(self, interval: int, q: Tensor) -> FeatureMap:
         """Return the map of a call, redrawn where that is due; of one that is computed again, the map that it had."""
         transformed = torch._C._functorch.get_interpreter_stack()  # where random numbers are no plain ones
         call = None if transformed else int(torch.randint(2**62, (), device="cpu"))
         if torch._C._current_graph_task_id() != -1:  # within a backward pass: a call of before is computed again
-            return self._map_of_call(call)
+            return self._map_of_call(call, q)
         if self._calls >= interval:
             self.redraw()
         self._calls += 1
         if call is not None:
-            self._of_calls[call] = self.omega, self.offset
+            alike = self._of_calls.setdefault(call, deque(maxlen=ALIKE))
+            alike.append(_OfCall(self.omega, self.offset, q.detach().sum()))
             if len(self._of_calls) > CALLS:
                 del self._of_calls[next(iter(self._of_calls))]
         return self._any_draw
 
-    def _map_of_call(self, call: int | None) -> FeatureMap:
-        if all(omega is self.omega for omega, _ in self._of_calls.values()):
+    def _map_of_call(self, call: int | None, q: Tensor) -> FeatureMap:
+        if all(each.omega is self.omega for alike in self._of_calls.values() for each in alike):
             return self._any_draw
-        if call not in self._of_calls:
+        found = list(self._of_calls.get(call, ()))
+        if any(each.omega is not found[0].omega for each in found):
+            digest = q.detach().sum()
+            found = [each for each in found if torch.equal(each.digest, digest)]
+        if not found or any(each.omega is not found[0].omega for each in found):
             raise ParameterError(
                 "a call that is computed again must have the draw that it had, and which it was is not known after a "
                 "redraw: checkpoint with preserve_rng_state=True, or redraw between steps"
             )
-        omega, offset = self._of_calls[call]
-        return with_numbers(self._design, omega=omega, offset=offset)
+        return with_numbers(self._design, omega=found[0].omega, offset=found[0].offset)
 
     def _draw(self) -> None:
         """Put the draw that is due in place of the module's numbers; graphs of before keep theirs."""

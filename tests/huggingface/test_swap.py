@@ -209,6 +209,10 @@ def test_a_model_that_was_saved_with_another_draw_warns(tmp_path):
         found = answers(loaded, "kernattn_favor", x)
     assert not torch.equal(found, wanted)
     torch.testing.assert_close(answers(loaded, "kernattn_favor", x), found)  # it says so once
+    for forged in (5, "x", [], True, {}):
+        loaded.config.kernattn = forged
+        with pytest.warns(UserWarning, match="saved with attention by kernattn of"):
+            answers(loaded, "kernattn_favor", x)
     register(16, rng=0)
     answers(model, "kernattn_favor", x)  # another number of features for a model in use is no surprise
     assert model.config.kernattn["num_features"] == 16
