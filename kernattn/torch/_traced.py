@@ -388,7 +388,7 @@ def gated_state(
     xp, d = namespace(s=s), k.shape[-1]
     if beta is None and erase is None:
         g = None if g is None else g.expand(*g.shape[:-1], k.shape[-2])
-        total = log_decays.__wrapped__(xp, g, gk, options.get("key_mask"), torch.zeros_like(s[..., :1, :1]))
+        total = _log_decays(xp, g, gk, options.get("key_mask"), torch.zeros_like(s[..., :1, :1]))
         return GatedStretch(s, total.sum(-2).exp()[..., None])
     unit = torch.eye(d, dtype=s.dtype, device=s.device).expand(*s.shape[:-2], d, d)
     nothing = torch.zeros_like(v[..., :1]).expand(*v.shape[:-1], d)
@@ -457,7 +457,8 @@ def with_numbers(phi: FeatureMap, **numbers: Tensor | None) -> LearntMap:
     return LearntMap(phi, given)
 
 
-merge_gated = _gated_states.merge_gated.__wrapped__  # type: ignore[attr-defined]  # without flags of NumPy
+merge_gated: Any = vars(_gated_states.merge_gated)["__wrapped__"]  # without flags of NumPy, which no graph traces
+_log_decays: Any = vars(log_decays)["__wrapped__"]
 kernel_attention = _left_out(attention.kernel_attention)
 lsh_attention = _left_out(attention.lsh_attention)
 routing_attention = _left_out(attention.routing_attention)
