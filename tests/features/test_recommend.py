@@ -1,6 +1,7 @@
 """The table behind "auto": its errors are those that maps make, and it says when none of them helps."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import recommend
 from kernattn.features._choose.ranking import contest
 from kernattn.features._choose.sample import REDRAWS, draw_sample, redraw_seeds
-from kernattn.features._choose.targets import AttentionTarget
+from kernattn.features._choose.targets import AttentionTarget, Measured
 from kernattn.features._data import check_inputs
 from laws import arrays
 
@@ -126,7 +127,9 @@ def test_queries_do_not_meet_queries():
     assert recommend(
         (q, k), K.Softmax(), 64, ["orthogonal"], values=values, rng=0
     ).hopeless  # all but uniform, and noise
-    assert not recommend((q, k), K.Softmax(), 64, ["orthogonal"], rng=0).hopeless  # with keys as values maps come near
+    assert not table.hopeless  # with keys as values maps come near, and the table says of which values none does
+    assert "With independent numbers as values no map is better than uniform attention: give values=" in str(table)
+    assert "With the keys" not in str(table)
 
 
 def test_rows_stand_for_queries_and_keys():
@@ -279,10 +282,35 @@ def test_hopeless_is_said_of_whole_intervals():
     table = recommend(tuple(rows), K.Softmax(), 64, values=values, rng=0)
     assert table.hopeless
     rows = list(table.choices)
-    for row in rows:
-        assert row.over_uniform == pytest.approx(row.low / table.uniform)
-    rows[-1] = rows[-1]._replace(over_uniform=0.99)
+    assert rows[0].over_uniform == pytest.approx(rows[0].low / table.uniform)
+    rows[-1] = rows[-1]._replace(over_uniform_each=(0.99,))
     assert not replace(table, choices=tuple(rows)).hopeless
+
+
+def test_maps_near_uniform_attention_are_redrawn_until_it_is_told():
+    """The race ends after eight redraws, whose interval holds 1; more of the same map tell that it is above or below.
+
+    Errors, by which maps are ranked, stay those of the race. One kind of values for which a map is better is enough.
+    """
+
+    class Drawn:
+        """A map whose squared error over uniform attention's is a draw about e^at, for each kind of values."""
+
+        def __init__(self, *at):
+            self.at = at
+
+        def redraw(self, rng):
+            noise = 0.5 * rng.standard_normal()
+            return Measured(np.exp(self.at[0] + noise), tuple(np.exp(at + noise) for at in self.at))
+
+    target, seeds = SimpleNamespace(uniform=1.0, measured=lambda drawn: drawn), redraw_seeds(np.random.default_rng(3))
+    for at, told in (((0.1,), True), ((-0.1,), False), ((0.1, 0.2), True), ((0.2, -0.1), False)):
+        maps = {"near": Drawn(*at), "far": Drawn(*(3.0 for _ in at))}
+        race, more = (contest(maps, target, seeds, tells=tells) for tells in (False, True))
+        assert min(race["near"].over_uniform_each) < 1
+        assert {name: each[:4] for name, each in more.items()} == {name: each[:4] for name, each in race.items()}
+        assert (min(more["near"].over_uniform_each) > 1) == told
+        assert min(more["far"].over_uniform_each) > 1
 
 
 def test_printed():

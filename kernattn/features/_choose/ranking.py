@@ -67,18 +67,22 @@ def _expected(phi: FeatureMap, target: Target) -> float:
 
 
 class Measurement(NamedTuple):
-    """A relative error over redraws, its standard error, a 95 % interval, and the low end of that over uniform's."""
+    """A relative error over redraws, its standard error, a 95 % interval, and the low ends of those over uniform's."""
 
     error: float
     standard_error: float
     low: float
     high: float
-    over_uniform: float | None
+    over_uniform_each: tuple[float, ...] | None
 
 
 @beyond
 def contest(
-    maps: Mapping[str, FeatureMap], target: Target, seeds: Sequence[np.random.SeedSequence], decides: bool = True
+    maps: Mapping[str, FeatureMap],
+    target: Target,
+    seeds: Sequence[np.random.SeedSequence],
+    decides: bool = True,
+    tells: bool = False,
 ) -> dict[str, Measurement]:
     r"""Return the typical relative error of each map's draws, :math:`\exp(\frac12 E \log e^2)`.
 
@@ -87,14 +91,13 @@ def contest(
     `decides`, until two standard errors of each difference from the least say that none is less by more than `LOSS`,
     and a map as long as three of them do not say that it is worse: it keeps its distance from the map that was least on
     the draws that they share. Draws of one map can differ tenfold, and maps whose errors differ by a half take hundreds
-    to tell apart.
+    to tell apart. Where this `tells` whether any map is better than uniform attention, more follow for that alone.
     """
     draws: dict[str, list[Measured]] = {name: [] for name in maps}
     alive, beaten = list(maps), dict[str, tuple[str, float]]()
     for number in REDRAWS:
         for name in alive:
-            more = seeds[len(draws[name]) : number]
-            draws[name] += [target.measured(maps[name].redraw(np.random.default_rng(seed))) for seed in more]
+            _redraw(draws[name], maps[name], target, seeds[:number])
         if not decides:
             break
         mean, spread = _behind([_logs([each.error for each in draws[name]]) for name in alive])
@@ -103,13 +106,40 @@ def contest(
         least = alive[int(np.argmin(mean))]
         beaten |= {n: (least, float(by)) for n, by, e in zip(alive, mean, spread, strict=True) if by > SURE * e}
         alive = [name for name in alive if name not in beaten]
-    found = {name: _measurement(each, target) for name, each in draws.items()}
+    found = {name: _measurement(each) for name, each in draws.items()}
     for name, (by, distance) in reversed(beaten.items()):
         if not 0 < found[name].error < np.inf:
             continue  # some draws were exact: there is no ratio
         factor = found[by].error * float(np.exp(distance / 2)) / found[name].error
-        found[name] = Measurement(*(None if each is None else factor * each for each in found[name]))  # type: ignore[arg-type]
-    return found
+        error, deviation, low, high, _ = found[name]
+        found[name] = Measurement(factor * error, factor * deviation, factor * low, factor * high, None)
+    if target.uniform is None:
+        return found
+    if tells:
+        _compare_with_uniform(draws, maps, target, seeds)
+    return {name: each._replace(over_uniform_each=_over_uniform(draws[name])[0]) for name, each in found.items()}
+
+
+def _redraw(draws: list[Measured], phi: FeatureMap, target: Target, seeds: Sequence[np.random.SeedSequence]) -> None:
+    """Measure redraws of a map by the seeds that it has not had."""
+    draws += [target.measured(phi.redraw(np.random.default_rng(seed))) for seed in seeds[len(draws) :]]
+
+
+def _compare_with_uniform(
+    draws: Mapping[str, list[Measured]],
+    maps: Mapping[str, FeatureMap],
+    target: Target,
+    seeds: Sequence[np.random.SeedSequence],
+) -> None:
+    """Redraw maps that may be better than uniform attention, until one is for any kind of values, or none can be."""
+    ends = {name: _over_uniform(each) for name, each in draws.items()}
+    for number in REDRAWS:
+        unsure = [name for name, (low, _) in ends.items() if any(end <= 1 for end in low)]
+        if not unsure or any(end < 1 for _, high in ends.values() for end in high):
+            break
+        for name in unsure:
+            _redraw(draws[name], maps[name], target, seeds[:number])
+            ends[name] = _over_uniform(draws[name])
 
 
 def _behind(logs: Sequence[Float64]) -> tuple[Float64, Float64]:
@@ -118,16 +148,25 @@ def _behind(logs: Sequence[Float64]) -> tuple[Float64, Float64]:
     return np.mean(differences, axis=-1), np.std(differences, axis=-1, ddof=1) / np.sqrt(differences.shape[-1])
 
 
-def _measurement(draws: Sequence[Measured], target: Target) -> Measurement:
-    student = STUDENT[len(draws)]
+def _measurement(draws: Sequence[Measured]) -> Measurement:
     error, spread = _typical([draw.error for draw in draws])
-    low, high = (error * float(np.exp(sign * student * spread)) for sign in (-1, 1))
-    lows = []
-    for kind in zip(*(draw.over_uniform for draw in draws), strict=True):
-        ratio, of_ratio = _typical(kind)
-        lows.append(ratio * float(np.exp(-student * of_ratio)))
-    over = None if target.uniform is None else min(lows, default=0.0)
-    return Measurement(error, error * spread, low, high, over)
+    (low,), (high,) = _ends([[draw.error for draw in draws]])
+    return Measurement(error, error * spread, low, high, None)
+
+
+def _over_uniform(draws: Sequence[Measured]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the ends of the intervals of the error over uniform attention's, for each kind of values."""
+    return _ends(list(zip(*(draw.over_uniform for draw in draws), strict=True)))
+
+
+def _ends(kinds: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the low and the high ends of 95 % intervals of the typical roots of squares, for each kind of them."""
+    found = []
+    for squares in kinds:
+        value, spread = _typical(squares)
+        found.append([value * float(np.exp(sign * STUDENT[len(squares)] * spread)) for sign in (-1, 1)])
+    low, high = zip(*found, strict=True) if found else ((), ())
+    return low, high
 
 
 def _typical(squares: Sequence[float]) -> tuple[float, float]:

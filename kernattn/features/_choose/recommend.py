@@ -26,6 +26,7 @@ from kernattn.features._spectral.spectra import check_spectrum
 from kernattn.kernels import Kernel
 from kernattn.projections import PROJECTIONS, Projection, resolve
 
+KINDS = "independent numbers", "the keys"  # attention's values where none are given
 _OF_IID = "; predicted for iid frequencies"
 
 
@@ -49,9 +50,9 @@ class Choice(NamedTuple):
         Of `measured`, over the redraws.
     low, high : float
         The 95 % interval of `measured`, Student's of the logarithms.
-    over_uniform : float or None
-        The low end of that interval of the error over uniform attention's; without values the lower of the two kinds.
-        None where the objective is the kernel.
+    over_uniform_each : tuple of float, or None
+        The low end of such an interval of the error over uniform attention's, of the values given; without values two,
+        of independent ones and of the keys. None where the objective is the kernel.
     reason : str
         What the error comes from; the variances in it are those of one pair at the median.
     """
@@ -64,8 +65,13 @@ class Choice(NamedTuple):
     standard_error: float
     low: float
     high: float
-    over_uniform: float | None
+    over_uniform_each: tuple[float, ...] | None
     reason: str
+
+    @property
+    def over_uniform(self) -> float | None:
+        """The least of `over_uniform_each`; 0 where uniform attention is exact."""
+        return None if self.over_uniform_each is None else min(self.over_uniform_each, default=0.0)
 
 
 @final
@@ -108,6 +114,12 @@ class Recommendation:
         """Is the 95 % interval of every map's error of attention above uniform's, without values for both kinds?"""
         return all(choice.over_uniform is not None and choice.over_uniform > 1 for choice in self.choices)
 
+    @property
+    def _hopeless_values(self) -> list[str]:
+        """Kinds of values for which no map is better than uniform attention, where none were given."""
+        ends = list(zip(*(choice.over_uniform_each or () for choice in self.choices), strict=True))
+        return [name for name, low in zip(KINDS, ends, strict=True) if min(low) > 1] if len(ends) == len(KINDS) else []
+
     def __str__(self) -> str:
         """Return the table, what it means, and a reason for each estimator."""
         names = [_name_of(choice.projection) for choice in self.choices]
@@ -135,7 +147,12 @@ class Recommendation:
         )
         lines += [f"{mark} predicted for iid frequencies"] * bool(mark)
         lines += [f"  {name:<22}  {reason}" for name, reason in reasons.items()]
-        if self.hopeless:
+        if not self.hopeless:
+            lines += [
+                f"With {name} as values no map is better than uniform attention: give values= to judge by yours."
+                for name in self._hopeless_values
+            ]
+        else:
             lines.append(
                 "No map is better than uniform attention: the 95 % interval of each lies above it. "
                 "Take exact attention, or more features."
@@ -165,7 +182,8 @@ def recommend(
     the keys as values, for values are functions of tokens, and then errors of neighbours cancel. Redraws of each map
     are measured, on the same draws, 8 of them, and up to 512 while the least error could be another map's by 5 % of its
     square; the one whose geometric mean is least comes first. A map that is surely worse, by three standard errors,
-    is redrawn no more: its error is that of the best one, by their ratio on common draws. Beside it stands a
+    is redrawn no more: its error is that of the best one, by their ratio on common draws. Maps that may be better than
+    uniform attention are redrawn, as often at most, until one is, or none can be. Beside it stands a
     prediction to first order, :math:`\sum_{ij} E\,\delta_{ij}^2 |v_j - o_i|^2 / Z_i^2` over the same sum, with
     :math:`\delta = \phi(q)^T \phi(k) - k(q, k)`: it leaves out what the errors of
     a row have in common, and that a normaliser can vanish.
@@ -245,7 +263,7 @@ def recommend(
         except ParameterError as error:
             refusal = error
             continue
-        found = contest(maps, target, seeds, decides=goal == "attention")
+        found = contest(maps, target, seeds, decides=goal == "attention", tells=True)
         for name, phi in maps.items():
             prediction, measured = predict(phi, target), found[name]
             predicted = prediction.error**0.5
