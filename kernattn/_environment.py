@@ -21,6 +21,8 @@ PACKAGES = {
     "cupy": ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x"),
     "torch": ("torch",),
     "jax": ("jax",),
+    "transformers": ("transformers",),
+    "dask": ("dask",),
     "scikit-learn": ("scikit-learn",),
     "matplotlib": ("matplotlib",),
     "tqdm": ("tqdm",),

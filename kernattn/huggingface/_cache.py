@@ -13,6 +13,10 @@ from kernattn.errors import ParameterError
 
 READER = "_kernattn_layer"
 ANEW = "make a new StateCache, or reset() this one, and give it all tokens"
+ATTENTION_ONLY = (
+    "a StateCache holds states of attention by 'kernattn_favor'; this model has layers with states of their own, "
+    "such as gated layers or convolutions: let the model make its cache"
+)
 
 
 class StateLayer(CacheLayerMixin):  # type: ignore[misc]
@@ -103,8 +107,9 @@ class StateCache(Cache):  # type: ignore[misc]
     Raises
     ------
     ParameterError
-        When used: with another attention, by attention that is not causal, where tokens are to be taken back, with
-        another number of sequences, or after an exception between layers.
+        When used: with another attention, by attention that is not causal, by a model that also has gated layers or
+        convolutions, where tokens are to be taken back, with another number of sequences, or after an exception
+        between layers.
 
     Examples
     --------
@@ -142,6 +147,12 @@ class StateCache(Cache):  # type: ignore[misc]
         if len(set(seen)) > 1:
             raise ParameterError(f"layers of a StateCache have seen {seen} tokens: a forward pass failed; {ANEW}")
         return keys, values
+
+    def get_conv_state(self, *args: Any, **kwargs: Any) -> Tensor | None:
+        """Refuse layers with states of their own, which ask for them before they compute."""
+        raise ParameterError(ATTENTION_ONLY)
+
+    get_recurrent_state = update_conv_state = update_recurrent_state = get_conv_state
 
     @property
     def nbytes(self) -> int:

@@ -11,7 +11,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, indices, namespace, to_numpy64, widest
+from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError, ShapeError
+from kernattn.solvers._check import as_numbers
 
 
 def check_rows(estimator: Any, x: Any, *y: Any, **options: Any) -> Any:
@@ -53,6 +55,16 @@ def check_weights(sample_weight: Any, x: Array, reset: bool = True, **_: Any) ->
             f"the largest {np.max(values):g}"
         )
     return values
+
+
+def check_ridge(ridge: Any, targets: int) -> None:
+    """Refuse a ridge that is no positive number, nor one for each target."""
+    values = as_numbers("ridge", ridge)
+    if values.ndim and values.shape != (targets,):
+        several = f", or one for each of {targets} targets" if targets > 1 else ""
+        raise ShapeError(f"ridge must be one number{several}; got {shown(ridge)}: a search compares ridges")
+    if not (np.isfinite(values).all() and np.all(values > 0)):
+        raise ParameterError(f"ridge must be positive and finite; got {shown(ridge)}")
 
 
 def array_beside(x: Array, values: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from kernattn._arrays.namespaces import Array
-from kernattn.sklearn._inputs import array_beside, check_labels, take_rows
+from kernattn.sklearn._inputs import array_beside, check_labels, check_ridge, take_rows
 from kernattn.sklearn._maps import Classifier, RandomMapEstimator, draw_map
 from kernattn.solvers import logistic
 
@@ -63,6 +63,7 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit rows X (n, d) with labels y (n,); `sample_weight` (n,) says how often each counts."""
         x, y, weights = check_labels(self, X, y, sample_weight, reset=True, ensure_min_samples=2)
+        check_ridge(self.ridge, 1)
         if weights is not None and not np.all(weights):
             kept = np.flatnonzero(weights)
             x, y, weights = take_rows(x, kept), y[kept], weights[kept]

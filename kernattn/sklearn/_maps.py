@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import one_of, positive_integer, shown
 from kernattn.errors import DTypeError, ParameterError
-from kernattn.features import LANDMARKS, FeatureMap, nystrom, random_features
+from kernattn.features import ESTIMATORS, LANDMARKS, FeatureMap, estimators, nystrom, random_features
 from kernattn.kernels import (
     KERNELS,
     AdditiveChi2,
@@ -45,7 +45,11 @@ def make_kernel(kernel: Any, lengthscale: Any, x: Array, weights: Array | None) 
         return made
     if lengthscale is None and not isinstance(named, str):
         return made
-    if lengthscale is None or (isinstance(lengthscale, str) and lengthscale == "scale"):
+    if isinstance(lengthscale, str) and lengthscale != "scale":
+        raise ParameterError(
+            f"lengthscale must be a positive number, a vector of them, 'scale' or None; got {shown(lengthscale)}"
+        )
+    if lengthscale is None or isinstance(lengthscale, str):
         lengthscale = usual_lengthscale(x, weights)
     return replace(made, lengthscale=lengthscale)  # type: ignore[type-var]
 
@@ -61,6 +65,9 @@ def draw_map(estimator: Any, x: Array, weights: Array | None = None) -> FeatureM
     kernel, name = make_kernel(estimator.kernel, estimator.lengthscale, x, weights), estimator.estimator
     if isinstance(name, str) and name in LANDMARKS:
         return nystrom_map(kernel, estimator, name, x)
+    if not (isinstance(name, str) and name in ("auto", *ESTIMATORS)):
+        known = ", ".join((*estimators(kernel), *LANDMARKS))
+        raise ParameterError(f"estimator must be 'auto' or one of {known} for {shown(kernel)}; got {shown(name)}")
     projection = estimator.projection
     if projection is None:
         projection = "iid" if isinstance(kernel, BY_AXES) else "orthogonal"

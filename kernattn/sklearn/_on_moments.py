@@ -16,7 +16,7 @@ from kernattn._runtime.deprecated import warn_user
 from kernattn.features import LANDMARKS
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._folds import FOLDS, folds_of
-from kernattn.sklearn._inputs import array_beside, take_rows
+from kernattn.sklearn._inputs import array_beside, check_ridge, take_rows
 from kernattn.sklearn._maps import RandomMapEstimator, draw_map
 from kernattn.solvers import Moments, Ridge, moments, ridge
 
@@ -114,6 +114,11 @@ class LeastSquares(OnMoments):
     ridge: Any = None
     objective: str = "folds"
     fit_intercept: bool = True
+
+    def _add(self, x: Array, y: Float64 | None, weights: Float64 | None, first: bool) -> None:
+        if self.ridge is not None and y is not None:
+            check_ridge(self.ridge, 1 if y.ndim == 1 else y.shape[1])
+        super()._add(x, y, weights, first)
 
     def _split(self, x: Array) -> NDArray[np.int64] | None:
         name = one_of("objective", self.objective, ("folds", "evidence", "gcv"))

@@ -1,6 +1,7 @@
 """The estimators of kernattn.sklearn are ka.features and ka.solvers, at once and in parts."""
 
 import pickle
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.sklearn import (
     FeatureClassifier,
     FeatureGP,
+    FeatureLogistic,
     FeaturePCA,
     FeatureRidge,
     NystromFeatures,
@@ -211,11 +213,12 @@ def test_variance_of_landmarks_goes_back_to_the_prior():
         ({"kernel": "gauss"}, ParameterError, "kernel must be one of additive_chi2,"),
         ({"kernel": 3}, DTypeError, "kernel must be one of .* or a kernel"),
         ({"kernel": "softmax", "lengthscale": 1.0}, ParameterError, "lengthscale must be None for Softmax"),
-        ({"lengthscale": "median"}, ParameterError, "lengthscale must be a positive"),
+        ({"lengthscale": "median"}, ParameterError, "lengthscale must be a positive .*'scale' or None; got 'median'"),
         ({"lengthscale": [1.0, 2.0]}, ShapeError, "lengthscale has 2 entries"),
         ({"num_features": 0}, ParameterError, "num_features"),
         ({"num_features": 0, "estimator": "uniform"}, ParameterError, "num_features"),
-        ({"estimator": "positve"}, ParameterError, "estimator must be"),
+        ({"estimator": "positve"}, ParameterError, "must be 'auto' or .* phase, .* rpcholesky, .* for Gaussian"),
+        ({"kernel": ka.kernels.Matern() + ka.kernels.ArcCosine(), "estimator": 3}, ParameterError, "one of greedy, "),
         ({"projection": "orthagonal"}, ParameterError, "projection"),
     ],
 )
@@ -223,6 +226,16 @@ def test_refused_parameters(parameters, error, words):
     for cls in (RandomFeatures, FeatureRidge):
         with pytest.raises(error, match=words):
             fitted(cls, **parameters)
+
+
+@pytest.mark.parametrize("ridge", ["best", 0.0, [0.1, 1.0], np.nan])
+@pytest.mark.parametrize("cls", [FeatureRidge, FeatureLogistic])
+def test_refused_ridges(cls, ridge):
+    """By the name of the parameter, and before any work."""
+    work = {FeatureRidge: "kernattn.sklearn._on_moments.moments", FeatureLogistic: "kernattn.sklearn._logistic.logistic"}
+    with mock.patch(work[cls], side_effect=AssertionError):
+        with pytest.raises((ParameterError, ShapeError), match="^ridge must be .*; got "):
+            cls(ridge=ridge).fit(X, np.sign(Y[:, 0]))
 
 
 @pytest.mark.parametrize("name", sorted(ka.kernels.KERNELS))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import BloomConfig, BloomForCausalLM, MistralConfig, MistralForCausalLM, StaticCache
 
+from huggingface.gated_models import make
 from huggingface.models import SMALL, bert, gpt2, llama, tokens
 from kernattn.errors import ParameterError
 from kernattn.huggingface import StateCache, register
@@ -103,6 +104,11 @@ def test_a_state_for_attention_that_does_not_know_it():
     with torch.no_grad():
         made(tokens(1, 9), past_key_values=cache)
     asked(made, "sdpa", "what ran in this model did not", tokens(1, 1), past_key_values=cache)
+
+
+@pytest.mark.parametrize("family", ["Qwen3Next", "FalconH1"])
+def test_a_state_for_layers_that_have_their_own(family):
+    asked(make(family), "kernattn_favor", "layers with states of their own", past_key_values=StateCache())
 
 
 def test_a_state_for_attention_of_all_to_all():
