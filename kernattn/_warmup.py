@@ -16,6 +16,8 @@ from kernattn.attention import (
     LinearState,
     attend,
     causal_linear_attention,
+    gated_linear_attention,
+    gated_linear_attention_step,
     key_state,
     linear_attention_step,
     softmax_attention,
@@ -27,21 +29,28 @@ from kernattn.ops.dispatch import missing
 
 
 def warmup(
-    dtypes: Sequence[str] = ("float32",), *, gradients: bool = False, progress: bool | None = None
+    dtypes: Sequence[str] = ("float32",),
+    *,
+    gates: bool = False,
+    gradients: bool = False,
+    progress: bool | None = None,
 ) -> dict[str, float]:
-    r"""Compile the CPU's loops, by calls on :math:`n = 4` tokens: within half a minute for a dtype, once for a machine.
+    r"""Compile the CPU's loops, by calls on :math:`n = 4` tokens: within a minute for a dtype, once for a machine.
 
     `kernattn bench --start` times it. One compilation of attention's loops, cached on disk, serves every map, shape and
     mask of a dtype, in this process and in later ones. float16 and bfloat16 run on the loops of float32. Kernel
-    matrices, Hadamard features, sketches and Gram-Schmidt have loops of their own, which their first call compiles, and
-    so have pullbacks, unless they are asked for. `kernattn warmup` is the same on the command line.
+    matrices, Hadamard features, sketches, Gram-Schmidt and short convolutions have loops of their own, which their
+    first call compiles, and so have gates and pullbacks, unless they are asked for. `kernattn warmup` is the same on
+    the command line.
 
     Parameters
     ----------
     dtypes : sequence of str
         "float32", "float64" or both.
+    gates : bool
+        Whether to compile gated linear attention, its step and decays of weighted means as well.
     gradients : bool
-        Whether to compile the pullbacks of linear attention as well, which takes longer than all the rest.
+        Whether to compile the pullbacks of what is compiled as well: those of linear attention, and of gates.
     progress : bool or None
         Show on stderr what is being compiled: a line for every loop, or nothing. None shows one line that a terminal
         overwrites, and elsewhere says once that loops are compiled.
@@ -56,7 +65,7 @@ def warmup(
     DTypeError
         If `dtypes` is no list or tuple.
     ParameterError
-        If a dtype is another one, `gradients` neither True nor False, or `progress` none of the three.
+        If a dtype is another one, `gates` or `gradients` neither True nor False, or `progress` none of the three.
     BackendUnavailable
         If Numba is not installed.
 
@@ -74,6 +83,7 @@ def warmup(
         given: object = dtype
         if not isinstance(given, str) or given not in ("float32", "float64"):
             raise ParameterError(f"dtypes must be of 'float32' and 'float64'; got {shown(dtype)}")
+    boolean("gates", gates)
     boolean("gradients", gradients)
     asked: object = progress
     if asked is not None and not isinstance(asked, bool):
@@ -81,7 +91,9 @@ def warmup(
     reason = missing("cpu")
     if reason is not None:
         raise BackendUnavailable(f"there is nothing to warm up: {reason}")
-    names = [*FORWARDS, *(["pullback"] if gradients else [])]
+    names = [*FORWARDS, *(GATES if gates else ())]
+    if gradients:
+        names += ["pullback", *(GATED_PULLBACKS if gates else ())]
     return {dtype: _compiled(dtype, names, progress) for dtype in dict.fromkeys(dtypes)}
 
 
@@ -120,6 +132,21 @@ def _pull(x: Any) -> None:
     pullback((out, None))
 
 
+def _gates(x: Any) -> dict[str, Any]:
+    return {"g": -x[..., 0], "beta": x[..., 0]}
+
+
+def _gated_step(x: Any) -> None:
+    g, row = -x[:, 0, 0], x[:, 0]
+    gated_linear_attention_step(None, row, row, row, g=g, backend="cpu")
+    linear_attention_step(_state(x), row, row, row, PHI, g=g, backend="cpu")
+
+
+def _pull_gates(x: Any, **options: Any) -> None:
+    (out, _), pullback = vjp(gated_linear_attention, x, x, x, **options, backend="cpu")
+    pullback((out, None))
+
+
 def _asymmetric() -> FeatureMap:
     rows = np.random.default_rng(0).standard_normal((2, 8, 4))
     return random_features(Softmax(), 4, 4, "favor_sharp_asymmetric", data=(rows[0], rows[1]), rng=0)
@@ -137,5 +164,12 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "scales": lambda x: _asymmetric().query(x, backend="cpu"),
     "kernel": lambda x: Gaussian()(x[0], x[0]),
     "pullback": _pull,
+    "gated": lambda x: gated_linear_attention(x, x, x, **_gates(x), l2_normalise=True, backend="cpu"),
+    "gated_step": _gated_step,
+    "decays": lambda x: causal_linear_attention(x, x, x, PHI, g=-x[..., 0], backend="cpu"),
+    "gated_pullback": lambda x: _pull_gates(x, **_gates(x), l2_normalise=True),
+    "general_pullback": lambda x: _pull_gates(x, gk=-x, erase=(x / 4, x / 4)),
 }
 FORWARDS = ("crew", "key_state", "causal", "attend", "step", "softmax", "features")
+GATES = ("gated", "gated_step", "decays")
+GATED_PULLBACKS = ("gated_pullback", "general_pullback")

@@ -71,7 +71,39 @@ print("fine")
 """
 
 
-@pytest.mark.parametrize("script", [AFTER, GRADIENTS], ids=["forwards", "gradients"])
+GATES = """
+import kernattn as ka
+import numpy as np
+
+ka.warmup(gates=True, gradients=True)
+from numba.core import event
+
+class Listener(event.Listener):
+    def on_start(self, event):
+        raise AssertionError(f"compiles {event.data['dispatcher']}")
+
+    def on_end(self, event):
+        pass
+
+with event.install_listener("numba:compile", Listener()):
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 70, 16)).astype("f4")
+    g, gk, beta = -abs(k[..., 0]), -abs(k), np.full((2, 70), 0.01, "f4")
+    mask = {"key_mask": np.ones(70, bool), "segment_ids": np.arange(70) // 9}
+    members = {}, {"g": g}, {"gk": gk, "beta": beta, **mask}, {"g": g, "beta": beta}, {"gk": gk, "erase": (k / 99, k)}
+    for member in members:
+        (out, state), pullback = ka.vjp(ka.gated_linear_attention, q, k, v, **member, backend="cpu")
+        pullback((out, None))
+    ka.gated_linear_attention_step(state, q[:, 0], k[:, 0], v[:, 0], gk=gk[:, 0], beta=beta[:, 0], backend="cpu")
+    ka.merge_states(*[ka.attention.gated_state(k, v, g=g, beta=beta, backend="cpu")] * 2)
+    phi = ka.features.elu1()
+    for decay in {"g": g}, {"gk": gk}:
+        _, state = ka.causal_linear_attention(q, k, v, phi, **decay, backend="cpu")
+    ka.linear_attention_step(state, q[:, 0], k[:, 0], v[:, 0], phi, g=g[:, 0], backend="cpu")
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("script", [AFTER, GRADIENTS, GATES], ids=["forwards", "gradients", "gates"])
 def test_nothing_compiles_afterwards(script):
     assert_fine(script)
 
@@ -79,5 +111,6 @@ def test_nothing_compiles_afterwards(script):
 def test_other_dtypes_are_refused():
     with pytest.raises(ParameterError, match="bfloat16"):
         ka.warmup(dtypes=["float32", "bfloat16"])
-    with pytest.raises(ParameterError, match="gradients must be True or False"):
-        ka.warmup(gradients=1)
+    for name in ("gates", "gradients"):
+        with pytest.raises(ParameterError, match=f"{name} must be True or False"):
+            ka.warmup(**{name: 1})
