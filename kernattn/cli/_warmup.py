@@ -24,5 +24,6 @@ def add_warmup(commands: Any) -> None:
 def _compile_loops(options: argparse.Namespace) -> None:
     from kernattn._warmup import warmup
 
-    for dtype, seconds in warmup(options.dtypes, gates=options.gates, gradients=options.gradients, progress=True).items():
+    chosen = {"gates": options.gates, "gradients": options.gradients}
+    for dtype, seconds in warmup(options.dtypes, **chosen, progress=True).items():
         print(f"{dtype}: {seconds:.1f} s")
