@@ -1,6 +1,7 @@
 """Forms of arrays: what decides whether they fit each other. What has passed a check once passes it again unseen."""
 
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 
@@ -24,14 +25,18 @@ class Forms:
         self._passed: set[tuple[Any, ...]] = set()
 
     def __contains__(self, form: tuple[Any, ...] | None) -> bool:
-        return form in self._passed
+        try:
+            return form in self._passed
+        except TypeError:  # sizes that are symbols have no hash
+            return False
 
     def add(self, form: tuple[Any, ...] | None) -> None:
         """Remember a form, unless it is None."""
         if form is not None:
             if len(self._passed) >= MOST:
                 self._passed.clear()
-            self._passed.add(form)
+            with suppress(TypeError):
+                self._passed.add(form)
 
 
 def form_of(key: Hashable, *arrays: Array) -> tuple[Any, ...] | None:

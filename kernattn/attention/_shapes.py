@@ -12,7 +12,8 @@ def leading(axes: int, **arrays: Array) -> tuple[int, ...]:
 
 def equal(what: str, **sizes: int) -> None:
     """Raise unless all sizes are the same."""
-    if len(set(sizes.values())) > 1:
+    first, *others = sizes.values()
+    if any(size != first for size in others):
         raise ShapeError(f"{what} must be the same for {' and '.join(sizes)}; got {sizes}")
 
 

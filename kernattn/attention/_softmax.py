@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -165,7 +166,7 @@ def scaled_queries(q: Array, scale: Array) -> Array:
 
 def plan_of(pattern: Pattern | Plan, q: Array, k: Array, v: Array, causal: bool) -> Plan:
     """Return the plan of a pattern for these arrays."""
-    n, length = q.shape[-2], k.shape[-2]
+    n, length = index(q.shape[-2]), index(k.shape[-2])  # a plan is for known numbers, also where a graph has symbols
     given: object = pattern
     if isinstance(given, Plan) and given.kind == "parts":
         check_lengths(given, n, length)

@@ -77,7 +77,7 @@ class Favor:
 
     def draw(self, layer: int, dim: int, scale: float) -> Any:
         """Return the map of a layer: of its index, of the dimension of its heads, and of the scale of its scores."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             return KeptMap(*_draw_kept(*self._made_of, layer, dim, scale))
         key = layer, dim, scale
         if key not in self._maps:
@@ -124,7 +124,7 @@ class Favor:
         """Return linear attention (batch, n, heads, e) of heads (batch, heads, n, d)."""
         layer = find_layer(key)
         call = read_call(module, query, key, value, *args, **kwargs)
-        phi = self._input(module, call) if layer is None and torch.compiler.is_compiling() else None
+        phi = self._input(module, call) if layer is None and torch.compiler.is_dynamo_compiling() else None
         if phi is None:
             index = getattr(module, "layer_idx", None)
             if index is None:

@@ -11,18 +11,21 @@ from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from kernattn import attention
 from kernattn._arrays.bridge import cast
+from kernattn._arrays.graphs import in_a_graph
 from kernattn._arrays.namespaces import accumulation_dtype, namespace
 from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
 from kernattn._runtime.checks import boolean
 from kernattn.attention import GatedState, GatedStretch, LinearState, _gated_states
+from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, KernattnError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
 from kernattn.features._learnt import can_fold, number_shapes
 from kernattn.ops.gated.reference import log_decays
 from kernattn.torch._ops import STEP, TORCH_OPS
 from kernattn.torch._plans import plan_of
-from kernattn.torch._specs import KeptMap, map_of
+from kernattn.torch._recipes import FIXED, recipe_of, remade
+from kernattn.torch._specs import KeptMap, map_of, names_of
 
 OPS = torch.ops.kernattn
 LEAVES = {name: tuple(leaf.name for leaf in op.leaves.values()) for name, op in (TORCH_OPS | {"step": STEP}).items()}
@@ -56,9 +59,11 @@ def _run(name: str, in_place: bool, phi: FeatureMap, backend: str | None, given:
     return getattr(OPS, f"{name}_" if in_place else name)(*leaves, *names, backend)
 
 
-def _drawn(phi: FeatureMap) -> FeatureMap:
+def _drawn(phi: Any) -> Any:
     """Return the map as it was drawn, whose content and fingerprint graphs may look at from now on."""
     base = phi.base if isinstance(phi, LearntMap) else phi
+    if isinstance(base, FIXED):
+        return KeptMap(*_map_by_recipe(recipe_of(base)))
     if not isinstance(base, FeatureMap | KeptMap):
         raise DTypeError("phi must be a FeatureMap")
     base._named()
@@ -159,13 +164,32 @@ def _member_below(name: str, given: tuple[Any, ...], options: dict[str, Any]) ->
 member = torch._dynamo.nonstrict_trace(_member_below)
 
 
+def _plan_name(pattern: Any, q: Tensor, k: Tensor, causal: bool) -> str:
+    """Return the name of the plan for these tensors, a constant that no guard asks for."""
+    n, length = index(q.shape[-2]), index(k.shape[-2])
+    if isinstance(pattern, Pattern) and not pattern._long:
+        return "" + _plan_by_recipe(recipe_of(pattern), n, length, causal)
+    name: str = "" + pattern._named(n, length, causal)
+    return name
+
+
+@in_a_graph
+def _plan_by_recipe(recipe: tuple[Any, ...], n: int, length: int, causal: bool) -> str:
+    name: str = remade(recipe)._named(n, length, causal)
+    return name
+
+
+@in_a_graph
+def _map_by_recipe(recipe: tuple[Any, ...]) -> tuple[Any, ...]:
+    return names_of(remade(recipe))
+
+
 def _composed(name: str, phi: FeatureMap | None, *given: Any, plan: str = "", **options: Any) -> Any:
     draw: str | None = ""
     numbers: dict[str, Tensor] = {}
     if phi is not None:
-        base, numbers = (phi.base, phi.numbers) if isinstance(phi, LearntMap) else (phi, {})
-        base._named()
-        draw = base._content[2]
+        numbers = phi.numbers if isinstance(phi, LearntMap) else {}
+        draw = "" + _drawn(phi)._content[2]  # a constant that no guard asks for
     told = {name: value for name, value in options.items() if value is not None}  # such a call takes no None
     return _by_array_operations(name, draw, plan, numbers, given, told)
 
@@ -205,8 +229,8 @@ def causal_linear_attention(
         if state is not None:
             options["state"] = state.s, state.z, state.peak
         out, sums = _composed("causal_linear_attention", phi, q, k, v, **options)
-        return out, _state(phi, sums)
-    return made[0], _state(phi, (made[3], made[4], made[5]))
+        return out, _state(_drawn(phi), sums)
+    return made[0], _state(_drawn(phi), (made[3], made[4], made[5]))
 
 
 def key_state(
@@ -216,7 +240,7 @@ def key_state(
     made = _run("key_state", False, phi, backend, {"k": k, "v": v, "key_mask": key_mask})
     if made is None:
         made = _composed("key_state", phi, k, v, key_mask=key_mask, backend=backend)
-    return _state(phi, (made[0], made[1], made[2]))
+    return _state(_drawn(phi), (made[0], made[1], made[2]))
 
 
 def attend(state: LinearState, q: Tensor, phi: FeatureMap, *, backend: str | None = None) -> Tensor:
@@ -254,7 +278,7 @@ def linear_attention_step(
     elif fades or (made := _run("step", reuse_state, phi, backend, given)) is None:
         options: dict[str, Any] = {"key_mask": key_mask, "g": g, "gk": gk, "backend": backend}
         token, sums = _composed("linear_attention_step", phi, (state.s, state.z, state.peak), q, k, v, **options)
-        after = _state(phi, sums)
+        after = _state(_drawn(phi), sums)
     elif reuse_state:
         token, after = made, state
     else:
@@ -305,7 +329,7 @@ def softmax_with_lse(
         raise ParameterError("scale must be a finite number")
     plan = "causal" if boolean("causal", causal) else "all"
     if pattern is not None:
-        plan = "" + pattern._named(index(q.shape[-2]), index(k.shape[-2]), causal)  # a constant that no guard asks for
+        plan = _plan_name(pattern, q, k, causal)
     if backend == "reference":
         options = {"scale": scale, "key_mask": key_mask, "key_bias": key_bias, "backend": backend}
         out, lse = _composed("softmax_with_lse", None, q, k, v, plan=plan, **options)
@@ -410,7 +434,7 @@ def nystrom_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
 def scatterbrain_attention(
     q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, pattern: Any, *, causal: bool = False, **options: Any
 ) -> Any:
-    plan = "" + pattern._named(index(q.shape[-2]), index(k.shape[-2]), causal)
+    plan = _plan_name(pattern, q, k, causal)
     return _composed("scatterbrain_attention", phi, q, k, v, plan=plan, causal=causal, **options)
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
 
@@ -25,6 +25,9 @@ class Pattern(ABC):
 
     `a | b` sees what either sees, `a & b` what both see. Queries are the last n of l tokens, as in causal attention.
     """
+
+    _long: ClassVar[bool] = False
+    """Whether it has a number for each token or block, which graphs do not guard one by one."""
 
     @abstractmethod
     def _parts(self, n: int, length: int, causal: bool) -> tuple[tuple[Part, ...], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class BlockPermutation(IntervalPattern):
 
     block: int
     permutations: tuple[tuple[int, ...], ...]
+    _long: ClassVar[bool] = True
 
     def _heads(self, n: int, length: int) -> tuple[Head, ...]:
         blocks = len(self.permutations[0])

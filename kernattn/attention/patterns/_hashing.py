@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ class LSH(Pattern):
     counts: tuple[int, ...]  # of the others in each head
     chunk: int
     own: bool = True  # whether a token sees itself
+    _long: ClassVar[bool] = True
     _kept: dict[tuple[int, int, bool], Plan] = field(default_factory=dict, repr=False)
 
     def _planned(self, n: int, length: int, causal: bool) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class Documents(IntervalPattern):
     """ids[i] = ids[j]."""
 
     ids: tuple[int, ...]
+    _long: ClassVar[bool] = True
 
     def _heads(self, n: int, length: int) -> tuple[Head, ...]:
         if len(self.ids) != length:
