@@ -187,8 +187,8 @@ one is worse than predicting the mean.
 - *unless folds object*: the evidence's penalty, or that of the folds where its error on folds is more than a
   standard error larger.
 
-- *FeatureRidge*: its default. That is the sum of logs, or the evidence where folds are uneven, at no less than its
-  lowest penalty.
+- *FeatureRidge*: its default. That is the sum of logs, of penalties with at most twice the mean's error on folds, or
+  the evidence where few rows are distinct, at no less than its lowest penalty.
 
 `ridge` takes the sum of logs where it is given moments of folds, as by `FeatureRidge` and `FeatureClassifier`, and
 the evidence's otherwise ([decision 51](../decisions/0051-folds-choose-a-penalty.md)).

@@ -21,6 +21,7 @@ from kernattn.sklearn._maps import RandomMapEstimator, draw_map
 from kernattn.solvers import Moments, Ridge, moments, ridge
 
 FEW = 100  # rows that tell a lengthscale to a tenth
+DISTINCT = 25  # rows that differ: of fewer, folds lack what is near those that are left out
 LOWEST = 1e-5  # of the features' mean squared norm: where less noise than that is told from none, rounding tells
 
 
@@ -134,12 +135,13 @@ class LeastSquares(OnMoments):
 
 
 def _uneven(counts: list[int]) -> bool:
-    """Return whether folds differ more than distinct rows let them (chi-squared, p = 0.0005): few rows are distinct.
+    """Return whether folds differ as those of few distinct rows do, some 25, and more than chance lets them.
 
-    Folds then lack all rows like those that they are asked for, and favour the mean.
+    Folds then lack all rows like those that they are asked for, and favour the mean. Of D distinct rows, each n / D
+    times, the chi-squared statistic of the counts is near 4 n / D; of rows that differ it is 20 with p = 0.0005.
     """
     n = sum(counts)
-    return FOLDS * sum(count**2 for count in counts) > n * (n + 20)
+    return FOLDS * sum(count**2 for count in counts) / n - n > max(20.0, 4 * n / DISTINCT)
 
 
 def _count_rows(m: Moments) -> Moments:

@@ -27,7 +27,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         What None makes best, as in `kernattn.solvers.ridge`. A row is in one of five folds by a digest of its inputs,
         so that neither the order of rows nor parts change the fit, and copies of a row are in one fold. Folds take the
         memory of five moments and five more eigendecompositions. The evidence chooses where rows are too few, or
-        where so many are copies that folds are uneven.
+        few of them are distinct, some 25.
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
 

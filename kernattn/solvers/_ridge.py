@@ -28,6 +28,7 @@ from kernattn.solvers._spectrum import (
 )
 
 GRID = 100  # penalties that are tried on folds
+MOST = 2.0  # times the mean's error on folds: the evidence takes what rows that come again share for no noise
 TINY = 1e-6  # of the largest eigenvalue: a best penalty of less says that targets have no noise
 
 
@@ -187,9 +188,9 @@ def ridge(
         eigenvalue. None takes the best by `objective`, for each target its own.
     objective : {None, "folds", "evidence", "gcv"}
         What the choice of a penalty makes best: n / 2 times the logarithm of the error on folds that are left out, that
-        of `cross_validate`, less the log evidence; the evidence; or generalised cross-validation. None takes folds
-        where moments of folds are given, else the evidence. The page on penalties compares them on real tables:
-        generalised cross-validation fails most often.
+        of `cross_validate`, less the log evidence, where that error is at most twice the mean's; the evidence; or
+        generalised cross-validation. None takes folds where moments of folds are given, else the evidence. The page on
+        penalties compares them on real tables: generalised cross-validation fails most often.
     intercept : bool
         Fit b too; else it is 0.
     lowest : float
@@ -245,6 +246,7 @@ def choose(moments: Moments | Sequence[Moments], objective: str, intercept: bool
     grid = np.geomspace(low, high, GRID)
     mse = cross_validate(moments, grid, intercept=intercept).mse.reshape(GRID, -1)
     score = fit._spectrum.rows / 2 * np.log(np.maximum(mse, LEAST)) - _log_evidence(fit._spectrum, grid)
+    score[mse > MOST * mse[-1]] = np.inf
     return _fit(fit, grid[np.argmin(score, axis=0)])
 
 

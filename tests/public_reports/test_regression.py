@@ -160,3 +160,23 @@ def test_rows_that_are_there_twice():
     fit = S.ridge(S.moments(x, exact_map(x), y=y), 0.1, intercept=False)
     k = dense.gaussian(x, x)
     assert_allclose(fit.predict(x), k @ np.linalg.solve(k + 0.1 * np.eye(30), y), atol=1e-7)
+
+
+def test_repeats_do_not_tell_the_noise_between_groups():
+    """hyperopt/hyperopt-sklearn#157: rows of a group share more than their inputs tell, and fits without folds of
+    groups went through them; tidymodels/rsample#129.
+    """
+    estimators = pytest.importorskip("kernattn.sklearn")
+    rng = np.random.default_rng(2)
+    groups, shared = rng.standard_normal((100, 3)), rng.standard_normal(100)
+    x, y = np.repeat(groups, 5, axis=0), np.repeat(shared, 5) + 0.05 * rng.standard_normal(500)
+    model = estimators.FeatureRidge(num_features=200, random_state=0).fit(x, y)
+    f, fold = model.feature_map_(groups), np.arange(100) % 5
+    errors = []
+    for held in range(5):
+        here = f[fold != held]
+        centred, centre = here - here.mean(axis=0), shared[fold != held].mean()
+        inner = 5 * centred.T @ centred + model.solution_.penalty[0] * np.eye(200)
+        weights = 5 * np.linalg.solve(inner, centred.T @ (shared[fold != held] - centre))
+        errors.append((f[fold == held] - here.mean(axis=0)) @ weights + centre - shared[fold == held])
+    assert np.mean(np.square(errors)) < 3 * np.var(shared)
