@@ -1,6 +1,7 @@
 """Fixtures every test sees: kinds of array, backends, and poisoned memory."""
 
 import contextlib
+import gc
 import os
 import sys
 from collections import Counter
@@ -37,6 +38,18 @@ settings.register_profile(
 )
 settings.register_profile("thorough", parent=settings.get_profile("fixed"), derandomize=False, max_examples=500)
 settings.load_profile("fixed")  # `pytest --hypothesis-profile=thorough` searches further
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """What modules and tests are made of stays to the end: the collector looks at it once."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
