@@ -18,7 +18,12 @@ from xp import JAX, KINDS, backends
 HERE = Path(__file__).parent
 USUAL_OF_JAX = 5  # of each test one case in so many: XLA compiles for every shape and dtype
 FIRST = {"ops": 3, "cuda_ops": 2, "studies": 1}  # groups of tests, others 0
-LONG = ("quality/test_tutorials.py", "quality/test_documents.py", "huggingface/test_compiled.py")  # of few tests
+LONG = (  # of few tests
+    "quality/test_tutorials.py",
+    "quality/test_documents.py",
+    "huggingface/test_compiled.py",
+    "examples/test_regret.py",
+)
 os.environ["NUMBA_CACHE_DIR"] = str(HERE / ".numba_cache")  # what is compiled below is not for users
 os.environ["KERNATTN_QUIET"] = "1"  # loops are compiled in silence, here and in other processes
 os.environ["PYTHONPATH"] = os.pathsep.join(  # loops that were compiled here need this file in other processes, too
