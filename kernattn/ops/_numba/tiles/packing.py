@@ -48,7 +48,7 @@ def pack_with(spec: MapSpec, omega: Float64, frequencies: int, dtype: np.dtype[A
         offset = offset + spec.log_amplitude
     weights = np.zeros(0) if spec.row_weights is None else spec.row_weights
     # rows of omega rounded up to blocks; its transpose in panels
-    parts = (np.pad(omega, ((0, -len(omega) % ROWS), (0, 0))), panels(omega, dtype), weights, offset)
+    parts = (_up_to_multiple(omega, ROWS), panels(omega, dtype), weights, offset)
     return _pack(kind, parts, spec.amplitude, dtype, dim, frequencies)
 
 
@@ -100,8 +100,13 @@ def zeros_by_lines(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
 def panels(omega: Float64, dtype: np.dtype[Any]) -> Float64:
     """Return omega (D, d) transposed, in panels of two lines of columns: (panels, d, columns)."""
     columns = 2 * LINE // dtype.itemsize
-    padded = np.pad(omega, ((0, -len(omega) % columns), (0, 0)))
-    return padded.reshape(-1, columns, omega.shape[1]).transpose(0, 2, 1)
+    return _up_to_multiple(omega, columns).reshape(-1, columns, omega.shape[1]).transpose(0, 2, 1)
+
+
+def _up_to_multiple(omega: Float64, unit: int) -> Float64:
+    """Return omega (D, d) with rows of zeros up to a multiple of `unit`; numpy.pad takes as long as all the rest."""
+    missing = -len(omega) % unit
+    return np.concatenate([omega, np.zeros((missing, omega.shape[1]), omega.dtype)]) if missing else omega
 
 
 @lru_cache(maxsize=64)
