@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import mmap
 import os
 import sys
 from collections import Counter
@@ -30,7 +31,18 @@ os.environ["PYTHONPATH"] = os.pathsep.join(  # loops that were compiled here nee
     [str(HERE), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 sys.path.append(str(HERE.parent))  # joblib gives its workers this list in place of PYTHONPATH
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # JAX's compiler is most of its tests' time
+
+
+def fast_to_compile():
+    """Flags of XLA, whose compiler is most of the time of JAX's tests; one that a release lacks ends the process."""
+    flags, spec = ["--xla_backend_optimization_level=0"], find_spec("jaxlib")
+    for library in Path(spec.origin).parent.glob("libjax_common.so") if spec else ():
+        with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:
+            flags += ["--xla_cpu_use_fusion_emitters=false"] if code.find(b"xla_cpu_use_fusion_emitters") >= 0 else []
+    return " ".join(flags)
+
+
+os.environ.setdefault("XLA_FLAGS", fast_to_compile())
 
 load(HERE.parent / "docs" / "bench")  # where the cases of the benchmark are: tests import them as `bench`
 
