@@ -75,30 +75,10 @@ __all__ = [
     "with_numbers",
 ]
 
-_HOMES = (
-    {"precision": "_arrays.precision", "vjp": "_gradients", "warmup": "_warmup"}
-    | dict.fromkeys(("load", "random_features", "with_numbers"), "features")
-    | dict.fromkeys(
-        (
-            "LinearState",
-            "attend",
-            "causal_linear_attention",
-            "gated_linear_attention",
-            "gated_linear_attention_step",
-            "gates",
-            "initial_state",
-            "kernel_attention",
-            "key_state",
-            "linear_attention",
-            "linear_attention_step",
-            "merge_states",
-            "patterns",
-            "softmax_attention",
-        ),
-        "attention",
-    )
-)
-
+_ROOMS = "attention bench errors features kernels metrics projections solvers studies transformer".split()  # noqa: SIM905
+_HOMES = dict.fromkeys(__all__, "attention") | {name: name for name in _ROOMS}
+_HOMES |= {"precision": "_arrays.precision", "vjp": "_gradients", "warmup": "_warmup"}
+_HOMES |= dict.fromkeys(("load", "random_features", "with_numbers"), "features")
 
 _EDGES = ("dask", "huggingface", "jax", "sklearn", "torch")
 
@@ -108,8 +88,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"kernattn.{name} is not imported yet: import kernattn.{name} first")
     if name not in __all__:
         raise AttributeError(f"module 'kernattn' has no attribute {name!r}")
-    home = _imported(f"kernattn.{_HOMES.get(name, name)}")
-    value = getattr(home, name) if name in _HOMES else home
+    home = _imported(f"kernattn.{_HOMES[name]}")
+    value = home if name in _ROOMS else getattr(home, name)
     globals()[name] = value
     return value
 
