@@ -119,7 +119,7 @@ def _compiled(dtype: str, names: Sequence[str], progress: bool | None = None) ->
     return perf_counter() - start
 
 
-def _crew(_: Any) -> None:
+def _helpers(_: Any) -> None:
     imported("kernattn.ops._numba.helper_threads").ready()
 
 
@@ -154,7 +154,7 @@ def _asymmetric() -> FeatureMap:
 
 PHI = elu1()
 CALLS: dict[str, Callable[[Any], object]] = {
-    "crew": _crew,
+    "crew": _helpers,
     "key_state": _state,
     "causal": lambda x: causal_linear_attention(x, x, x, PHI, state=_state(x), backend="cpu"),
     "attend": lambda x: attend(_state(x), x, PHI, backend="cpu"),

@@ -22,7 +22,7 @@ from kernattn._arrays.namespaces import Array, check_kept
 from kernattn._runtime.fork import imported
 
 
-class Kept(Exception):
+class CannotLend(Exception):
     """What is raised for an array that cannot be lent; says why."""
 
 
@@ -63,7 +63,7 @@ class Library(ABC):
         return function
 
     @abstractmethod
-    def steady(self, array: Array) -> Array:
+    def stop_gradient(self, array: Array) -> Array:
         """Return an array as a constant, into which no gradient flows."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Library(ABC):
         return lent
 
     def _kept(self, value: Any, own: dict[int, Array]) -> Any:
-        raise Kept("its map holds arrays that are learnt")
+        raise CannotLend("its map holds arrays that are learnt")
 
     def _named(self, dtype: Any, own: dict[int, Array]) -> np.dtype[Any]:
         return self.named[dtype]
@@ -160,7 +160,7 @@ class Torch(Library):
         """Return what calls a function without autocast."""
         return self.torch.autocast(like.device.type, enabled=False)(function) if self.autocasts() else function
 
-    def steady(self, array: Array) -> Array:
+    def stop_gradient(self, array: Array) -> Array:
         """Return a tensor without its history."""
         return array.detach()
 
@@ -180,22 +180,22 @@ class Torch(Library):
     def unwatched(self) -> None:
         """Raise Kept while a call is traced, or differentiated forwards."""
         if self.traced():
-            raise Kept("the call is being traced")
+            raise CannotLend("the call is being traced")
         if self.differentiated_forwards():
-            raise Kept("the call is differentiated forwards")
+            raise CannotLend("the call is differentiated forwards")
 
     def plain(self, array: Array) -> Array:
         """Return a tensor without its gradient, or raise Kept where it cannot be lent."""
         if type(array) not in self.kinds:
-            raise Kept(f"it is a {type(array).__name__}")
+            raise CannotLend(f"it is a {type(array).__name__}")
         if self.transformed(array):
-            raise Kept("torch.func transforms it")
+            raise CannotLend("torch.func transforms it")
         if array.is_neg():
-            raise Kept("its negation is still to be done")
+            raise CannotLend("its negation is still to be done")
         if not array.requires_grad:
             return array
         if self.gradients():
-            raise Kept("it requires a gradient")
+            raise CannotLend("it requires a gradient")
         return array.detach()
 
     def lend(self, array: Array) -> Array:
@@ -212,7 +212,7 @@ class Torch(Library):
         try:
             return self._memory(array)
         except (RuntimeError, TypeError, KeyError) as error:  # a layout, a dtype
-            raise Kept(str(error)) from None
+            raise CannotLend(str(error)) from None
 
     def _memory(self, array: Array) -> Array:
         """Return the NumPy array of a tensor's memory."""
@@ -290,7 +290,7 @@ class Jax(Library):
         self.form = lru_cache(jax.core.ShapedArray)
         edge(self.edge)  # which tells JAX that a state is a tree
 
-    def steady(self, array: Array) -> Array:
+    def stop_gradient(self, array: Array) -> Array:
         """Return an array whose gradient stops."""
         return self.jax.lax.stop_gradient(array)
 
@@ -301,17 +301,17 @@ class Jax(Library):
         """Return the NumPy array of an array's memory, or raise Kept where it is not in host memory."""
         if type(array) not in self.kinds:
             if isinstance(array, self.jax.core.Tracer):
-                raise Kept("it is being traced")
+                raise CannotLend("it is being traced")
             self.kinds.add(type(array))
         if _one_cpu(array.sharding) is None:
-            raise Kept("it is not on one CPU device")
+            raise CannotLend("it is not on one CPU device")
         try:
             lent = np.asarray(array)
         except RuntimeError:
             check_kept("every array", array)
             raise
         if lent.dtype == np.float64 and not self.jax.config.jax_enable_x64:
-            raise Kept("it is float64, which jax_enable_x64 forbids")
+            raise CannotLend("it is float64, which jax_enable_x64 forbids")
         return lent
 
     def give(self, array: Array, like: Array) -> Array:
@@ -346,10 +346,10 @@ def autocast(*arrays: Array) -> tuple[Array, ...]:
     return arrays if library is None else library.autocast(arrays)
 
 
-def steady(array: Array) -> Array:
+def stop_gradient(array: Array) -> Array:
     """Return an array as a constant, into which no gradient flows."""
     library = library_of(array)
-    return array if library is None else library.steady(array)
+    return array if library is None else library.stop_gradient(array)
 
 
 def cast_once(function: Callable[..., Any]) -> Callable[..., Any]:

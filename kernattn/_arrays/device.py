@@ -8,7 +8,7 @@ from kernattn.errors import MixedLibraryError
 
 
 @cache
-def where_its_arrays_are(function: Callable[..., Any]) -> Callable[..., Any]:
+def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of CuPy arrays, one or tuples of them, that allocates and launches on their device."""
     import cupy
 

@@ -13,7 +13,7 @@ from kernattn._runtime.checks import one_of, shown
 from kernattn._runtime.deprecated import warn_user
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, with_numbers
-from kernattn.features._learnt import lacks
+from kernattn.features._learnt import what_it_lacks
 
 
 def vjp(
@@ -101,7 +101,7 @@ def _learning(learn: Any, function: Any, arguments: dict[str, Any]) -> Any:
         raise ParameterError(f"learn must be () for exact attention, which has no map; got {shown(learn)}")
     check_differentiable(phi)
     for name in names:
-        if why := lacks(phi, name):
+        if why := what_it_lacks(phi, name):
             raise ParameterError(f"learn={name!r} needs {why}; got {shown(phi)}")
     like = next(x for x in arguments.values() if hasattr(x, "dtype") or (isinstance(x, tuple) and x))
     given = with_numbers(phi, **current_numbers(phi, names, like[0] if isinstance(like, tuple) else like))

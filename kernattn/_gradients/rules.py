@@ -17,7 +17,7 @@ from kernattn._gradients.maps import (
     sum_products,
 )
 from kernattn._runtime.checks import shown
-from kernattn._sums.cotangents import MapCotangent, onto
+from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import LinearState, PeakedSum
 from kernattn.attention._check import check_arrays
 from kernattn.attention._check_states import linear_state
@@ -225,7 +225,7 @@ def _gated(backend: str | None, **arguments: Any) -> tuple[tuple[Array, GatedSta
         read, write, state = found.pop("read"), found.pop("write"), found.pop("state")
         for name in ("g", "beta"):  # the op saw them of every token
             if found[name] is not None:
-                found[name] = onto(namespace(out=out), found[name], tuple(arguments[name].shape))
+                found[name] = sum_onto(namespace(out=out), found[name], tuple(arguments[name].shape))
         return GatedGradients(
             erase=None if read is None else (read, write), state=None if state is None else GatedState(state), **found
         )

@@ -11,7 +11,7 @@ GAP = 16
 """Keys between two stretches of a tile that are visited with them."""
 
 
-def upto(low: Integers, high: Integers, limit: Integers, keys: Tokens) -> Integers:
+def cut_at_last(low: Integers, high: Integers, limit: Integers, keys: Tokens) -> Integers:
     """Return the ends of intervals of keys, ascending in each, cut behind the last token that is at most `limit`."""
     if keys is None:
         return np.minimum(high, limit + 1)

@@ -48,7 +48,7 @@ def open_archive(path: str | PathLike[str], kind: str) -> Iterator[Archive]:
     place = checked_path("path", path)
     with reading(place, "a kernattn file"), place.open("rb") as raw:
         try:
-            with ZipFile(_Careful(raw)) as zipped:
+            with ZipFile(_BoundedReads(raw)) as zipped:
                 archive = Archive(zipped, os.fstat(raw.fileno()).st_size, kind)
                 yield archive
                 archive.check_all_taken()
@@ -159,7 +159,7 @@ class Archive:
         return values.reshape(shape, order="F" if fortran else "C")
 
 
-class _Careful:
+class _BoundedReads:
     """A file of which only so much is read at a time: ZipFile reads the list of its members in one piece."""
 
     def __init__(self, file: BinaryIO) -> None:

@@ -24,7 +24,7 @@ importing = threading.RLock()
 _locks: list[_Lock] = [importing]  # in the order in which a thread may hold several
 
 
-def kept_whole(lock: _Lock) -> None:
+def make_forks_wait_for(lock: _Lock) -> None:
     """Let forks wait for a lock, which may be taken inside of an import."""
     _locks.append(lock)
 

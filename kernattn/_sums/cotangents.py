@@ -20,12 +20,12 @@ class MapCotangent(NamedTuple):
     row_weights: Array | None = None  # (d,)
 
 
-def beside(xp: ModuleType, s: Array, z: Array) -> Array:
+def with_column(xp: ModuleType, s: Array, z: Array) -> Array:
     """Return s (..., r, e) with z (..., r) as one more column."""
     return xp.concat([s, z[..., None]], axis=-1)
 
 
-def onto(xp: ModuleType, y: Array, shape: tuple[int, ...], take: Callable[..., Array] | None = None) -> Array:
+def sum_onto(xp: ModuleType, y: Array, shape: tuple[int, ...], take: Callable[..., Array] | None = None) -> Array:
     """Return y summed, or what `take` does, over the axes along which an array of that shape was broadcast to it."""
     if tuple(y.shape) == shape:
         return y
@@ -47,9 +47,12 @@ def onto_sums(xp: ModuleType, found: PeakedSum, sums: PeakedSum) -> PeakedSum:
     alike = tuple(found.s.shape) == tuple(sums.s.shape) and tuple(found.peak.shape) == tuple(sums.peak.shape)
     if alike and xp is np and np.isfinite(found.peak).all():
         return found
-    peak = onto(xp, found.peak, tuple(sums.peak.shape), xp.min)
+    peak = sum_onto(xp, found.peak, tuple(sums.peak.shape), xp.min)
     factor = xp.exp(finite(xp, peak) - found.peak)
-    s, z = onto(xp, found.s * factor[..., None], tuple(sums.s.shape)), onto(xp, found.z * factor, tuple(sums.z.shape))
+    s, z = (
+        sum_onto(xp, found.s * factor[..., None], tuple(sums.s.shape)),
+        sum_onto(xp, found.z * factor, tuple(sums.z.shape)),
+    )
     return PeakedSum(s, z, finite(xp, peak))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kernattn._arrays.namespaces import Array, constant, zeros
 from kernattn._maps.spec import MapSpec
-from kernattn._sums.units import nearer, restored
+from kernattn._sums.units import restored, scaled_down
 
 
 def row_scale(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any] = constant) -> Array:
@@ -15,12 +15,12 @@ def row_scale(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any] =
     row = zeros(xp, (*x.shape[:-1], 1), dtype, x)
     if weights is None and form is None:
         return row
-    x, octaves = nearer(xp, x)
+    x, octaves = scaled_down(xp, x)
     if weights is not None:
         row = _restore_twice(xp, xp.sum(put(xp, weights, dtype, x) * x * x, axis=-1, keepdims=True), octaves)
     if form is not None:
         centre = put(xp, form.centre, dtype, x) * 2.0**-octaves
-        y, more = nearer(xp, xp.matmul(x - centre, put(xp, form.factor, dtype, x).T))
+        y, more = scaled_down(xp, xp.matmul(x - centre, put(xp, form.factor, dtype, x).T))
         linear = restored(xp, xp.matmul(x, put(xp, form.linear, dtype, x)[:, None]), octaves)
         row = row + (linear - _restore_twice(xp, xp.sum(y * y, axis=-1, keepdims=True) / 2, octaves + more))
     return row

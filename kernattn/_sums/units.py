@@ -17,13 +17,13 @@ LOW = -11.0  # the logarithm of what lies so far below 1
 SAFE = {"float32": (112.0, 60.0), "float64": (1000.0, 600.0)}  # powers of 2 and of e that are floats, inverses too
 
 
-def held(xp: ModuleType, y: Array) -> Array:
+def clipped(xp: ModuleType, y: Array) -> Array:
     """Return y within a 64th of the largest float, so that sums of a few are finite; infinity and NaN stay."""
     limit = ENDS[dtype_name(y)].held
     return xp.where(xp.isinf(y), y, _between(xp, -limit, y, limit))
 
 
-def nearer(xp: ModuleType, x: Array, degree: int = 1, *, tiny: bool = False) -> tuple[Array, Array]:
+def scaled_down(xp: ModuleType, x: Array, degree: int = 1, *, tiny: bool = False) -> tuple[Array, Array]:
     """Return rows x (..., n, d) with those that are huge divided by 2^octaves, and the octaves (..., n, 1).
 
     Rows are ordinary where their powers of that degree are. `tiny` rows are treated likewise where that is asked for.
@@ -68,7 +68,7 @@ def balanced(features: ScaledFeatures) -> ScaledFeatures:
     """Return features with values near 1 in every row; the log scale of a row of zeros is -inf."""
     values, log_scale = features
     xp = namespace(values=values, log_scale=log_scale)
-    log_scale = held(xp, log_scale)
+    log_scale = clipped(xp, log_scale)
     if values.shape[-1] == 1 < log_scale.shape[-1]:
         return ScaledFeatures(values, log_scale)
     top = xp.abs(values)

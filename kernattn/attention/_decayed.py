@@ -12,17 +12,17 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.bridge import steady
+from kernattn._arrays.bridge import stop_gradient
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked, widest
 from kernattn._arrays.shapes import broadcast
 from kernattn._sums.peaked import LinearState, PeakedSum, finite, quotient
 from kernattn.attention._check_states import check_state
 from kernattn.attention._gated import check_gates
-from kernattn.attention._lowering import computed
+from kernattn.attention._lowering import computed_features
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.gated import OP as GATED
-from kernattn.ops.gated.reference import log_decays, starts
+from kernattn.ops.gated.reference import log_decays, segment_starts
 
 
 def with_leads(k: Array, g: Array | None, gk: Array | None) -> Array:
@@ -58,7 +58,7 @@ def decayed_causal(
     xp, dtype = namespace(v=v), accumulation_dtype(namespace(v=v), v)
     if state is not None:
         check_state(state, phi, q, xp.broadcast_to(k, (*lead, *k.shape[-2:])), v, 2)
-    queries, keys = computed(phi, q, unmasked(k, key_mask))
+    queries, keys = computed_features(phi, q, unmasked(k, key_mask))
     one = keys.log_scale.shape[-1]  # log scales of a row in a state
     values, log_scale = keys
     if key_mask is not None:
@@ -66,14 +66,14 @@ def decayed_causal(
         log_scale = xp.where(key_mask[..., None], log_scale, -xp.inf)
     decay = log_decays(xp, g, gk, key_mask, xp.zeros_like(log_scale[..., :1]))
     if segment_ids is not None:
-        decay = xp.where(starts(xp, segment_ids)[..., None], -xp.inf, decay)
+        decay = xp.where(segment_starts(xp, segment_ids)[..., None], -xp.inf, decay)
     columns = m if decay.shape[-1] > 1 else log_scale.shape[-1]
     before = None if state is None else xp.broadcast_to(state.peak, (*state.peak.shape[:-1], columns))
     unit, left = _units(xp, decay, log_scale, before)
     shown = xp.isfinite(unit)
     lift = xp.where(shown, unit, xp.zeros_like(unit))
     rows = queries.log_scale + xp.where(shown, unit, -xp.inf)
-    top = steady(finite(xp, xp.max(rows, axis=-1, keepdims=True)))
+    top = stop_gradient(finite(xp, xp.max(rows, axis=-1, keepdims=True)))
     phi_q = queries.values * xp.exp(xp.astype(rows - top, dtype))
     phi_k = values * xp.exp(xp.astype(xp.where(shown, log_scale - lift, -xp.inf), dtype))
     phi_q, phi_k = (xp.broadcast_to(x, (*x.shape[:-1], m)) for x in (phi_q, phi_k))
@@ -113,9 +113,13 @@ def _units(xp: ModuleType, decay: Array, scale: Array, before: Array | None) -> 
     The largest is taken over sums of logs, and of no differences; in float64, so that large logs cost no digits.
     """
     wide = widest(xp, scale)
-    logs, top = (xp.astype(steady(x), wide) for x in xp.broadcast_arrays(decay, scale))
+    logs, top = (xp.astype(stop_gradient(x), wide) for x in xp.broadcast_arrays(decay, scale))
     lead = np.broadcast_shapes(tuple(top.shape[:-2]), () if before is None else tuple(before.shape[:-1]))
-    begun = xp.zeros_like(top[..., :1, :]) - xp.inf if before is None else xp.astype(steady(before), wide)[..., None, :]
+    begun = (
+        xp.zeros_like(top[..., :1, :]) - xp.inf
+        if before is None
+        else xp.astype(stop_gradient(before), wide)[..., None, :]
+    )
     logs, top = (xp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (logs, top))
     begun = xp.broadcast_to(begun, (*lead, 1, top.shape[-1]))
     top = xp.concat([begun, top], axis=-2)
@@ -136,7 +140,7 @@ def _units(xp: ModuleType, decay: Array, scale: Array, before: Array | None) -> 
     none = xp.zeros_like(unit)
     rise = xp.where(shown, xp.where(shown, last, none) - xp.where(shown, unit, none), none)
     left = xp.where(shown, decay, -xp.inf) + rise
-    above = steady(xp.where(left > 0, left, none))  # of rounding
+    above = stop_gradient(xp.where(left > 0, left, none))  # of rounding
     return unit, xp.astype(left - above, scale.dtype)
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._arrays.bridge import Kept, autocast, library_of
+from kernattn._arrays.bridge import CannotLend, autocast, library_of
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import (
@@ -340,9 +340,9 @@ def _check_logs(g: Array | None, gk: Array | None) -> None:
 
 def _warn_of_growth(out: Array, k: Array, beta: Array, *others: Array | None) -> None:
     """Warn where the last outputs are not finite, no argument is NaN, and keys are so long that states grow."""
-    if (last := _looked(out)) is None or np.isfinite(last[..., -1, :]).all():
+    if (last := _on_host(out)) is None or np.isfinite(last[..., -1, :]).all():
         return
-    seen = [_looked(x) for x in (k, beta, *others) if x is not None]
+    seen = [_on_host(x) for x in (k, beta, *others) if x is not None]
     if any(x is None or np.isnan(x).any() for x in seen):
         return
     keys, shares = (np.asarray(x, np.float64) for x in seen[:2])
@@ -366,17 +366,17 @@ def refused_logs(**given: Array | None) -> str | None:
 
 def largest(x: Array) -> float:
     """Return the largest number of an array but for NaN; -inf where nobody can look."""
-    seen = _looked(x)
+    seen = _on_host(x)
     return -np.inf if seen is None else float(np.fmax.reduce(seen, axis=None))
 
 
-def rate(a_log: Array) -> Array:
+def decay_rate(a_log: Array) -> Array:
     """Return e^A, a float even where A is large: infinity times 0, a slope among them, would be NaN."""
     xp = namespace(a_log=a_log)
     return xp.exp(xp.clip(a_log, None, 88.0 if a_log.dtype == xp.float32 else 709.0))
 
 
-def _looked(x: Array) -> NDArray[Any] | None:
+def _on_host(x: Array) -> NDArray[Any] | None:
     """Return an array of the CPU as NumPy's, None for a traced one, and for one on a GPU."""
     if type(x) is np.ndarray:
         return x
@@ -385,7 +385,7 @@ def _looked(x: Array) -> NDArray[Any] | None:
         return None
     try:
         return library.look(x)
-    except Kept:
+    except CannotLend:
         return None
 
 

@@ -48,7 +48,7 @@ def lowered(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None) -> L
     return queries, keys, q_spec, k_spec
 
 
-def computed(phi: FeatureMap, q: Array, k: Array) -> tuple[ScaledFeatures, ScaledFeatures]:
+def computed_features(phi: FeatureMap, q: Array, k: Array) -> tuple[ScaledFeatures, ScaledFeatures]:
     """Return the features of queries and of keys."""
     keys = _checked(phi, "scaled_key", k)
     return _matched(_checked(phi, "scaled_query", q), keys.log_scale.shape[-1]), keys

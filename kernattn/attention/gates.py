@@ -10,7 +10,7 @@ from kernattn._arrays.graphs import traceable_member
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, check_floating, constant, namespace
 from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import positive_integer, positive_number, whole_number
-from kernattn.attention._gated import rate
+from kernattn.attention._gated import decay_rate
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
 __all__ = [
@@ -126,7 +126,7 @@ def softplus(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
     xp = namespace(a=a, a_log=a_log, dt_bias=dt_bias)
     _check_heads("a", a, a_log=a_log, dt_bias=dt_bias)
     a, a_log, dt_bias = _wide(xp, a=a, a_log=a_log, dt_bias=dt_bias)
-    return {"g": -rate(a_log)[..., None] * _softplus(xp, a + dt_bias[..., None])}
+    return {"g": -decay_rate(a_log)[..., None] * _softplus(xp, a + dt_bias[..., None])}
 
 
 def delta_net(b: Array, *, most: float = 1.0) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def kda(a: Array, a_log: Array, dt_bias: Array, b: Array) -> dict[str, Any]:
     _check_heads("b", b, a_log=a_log)
     _check_channels("a", a, dt_bias=dt_bias)
     a, a_log, dt_bias = _wide(xp, a=a, a_log=a_log, dt_bias=dt_bias)
-    logs = -rate(a_log)[..., None, None] * _softplus(xp, a + dt_bias[..., None, :])
+    logs = -decay_rate(a_log)[..., None, None] * _softplus(xp, a + dt_bias[..., None, :])
     return {"gk": logs, **delta_net(b)}
 
 

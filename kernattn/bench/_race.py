@@ -32,7 +32,7 @@ def race(
     rates: Rates | Mapping[str, Gauge] | None = None,
     dtype: str = "float32",
 ) -> list[Row]:
-    r"""Time calls in turns, with :math:`ratio = t / t_{first}`, and :math:`t / t_{floor}` where their work is told.
+    r"""Time calls in turns, with :math:`ratio = t / t_{first}`, and :math:`t / t_{floor}` where their work is given.
 
     Parameters
     ----------

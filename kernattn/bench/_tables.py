@@ -14,12 +14,12 @@ class Column(NamedTuple):
     right: bool = True
 
 
-def word(title: str, key: str, right: bool = False) -> Column:
+def text_column(title: str, key: str, right: bool = False) -> Column:
     """Return the column of a field as it is."""
     return Column(title, lambda row: str(row.get(key, "")), right)
 
 
-def number(title: str, key: str, form: str, unit: float = 1.0) -> Column:
+def number_column(title: str, key: str, form: str, unit: float = 1.0) -> Column:
     """Return the column of a number in a unit; empty where a row has none."""
     return Column(title, lambda row: format(row[key] / unit, form) if key in row else "")
 
@@ -29,7 +29,7 @@ def impossible(bounds: float) -> bool:
     return bool(bounds < 0.995)  # bounds that NumPy made give its own kind
 
 
-def over(title: str, key: str) -> Column:
+def ratio_column(title: str, key: str) -> Column:
     """Return the column of a time over a bound of it; what lies below 1 cannot be, and gets a question mark."""
     return Column(title, lambda row: f"{row[key]:.2f}{'?' * impossible(row[key])}" if key in row else "")
 
@@ -42,11 +42,11 @@ def milliseconds(row: Mapping[str, Any]) -> str:
 
 
 COLUMNS = (
-    word("contestant", "contestant"),
+    text_column("contestant", "contestant"),
     Column("ms", milliseconds),
-    number("times the first", "ratio", ".2f"),
-    over("over the floor", "over_floor"),
-    number("over its parts in turn", "over_parts", ".2f"),
+    number_column("times the first", "ratio", ".2f"),
+    ratio_column("over the floor", "over_floor"),
+    number_column("over its parts in turn", "over_parts", ".2f"),
 )
 
 

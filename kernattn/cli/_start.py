@@ -8,9 +8,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kernattn.bench._tables import number, word
+from kernattn.bench._tables import number_column, text_column
 
-START = (word("a new process", "what"), number("seconds", "seconds", ".2f"))
+START = (text_column("a new process", "what"), number_column("seconds", "seconds", ".2f"))
 
 IMPORT = "import kernattn as ka"
 CALL = "import numpy as np; x = np.ones((8, 256, 64), 'f4'); ka.causal_linear_attention(x, x, x, {phi})"

@@ -112,7 +112,7 @@ def _align(name: str, array: Any, x: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class MapLeftOut:
     """Stands for a map in moments that travel."""
 
     fingerprint: int
@@ -140,7 +140,7 @@ def _fold(
             sums = part if sums is None else add_to(sums, part)
     if sums is None:
         sums = initial_moments(phi, targets=targets, dim=dim)
-    return replace(sums, phi=cast(FeatureMap, Elsewhere(fingerprint)))
+    return replace(sums, phi=cast(FeatureMap, MapLeftOut(fingerprint)))
 
 
 def _restore_map(source: FeatureMap | Recipe, fingerprint: int, sums: Moments) -> Moments:

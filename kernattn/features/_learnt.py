@@ -249,7 +249,7 @@ def _check(phi: FeatureMap, given: dict[str, Array]) -> None:
         raise ParameterError(f"phi must be a map with a spec; {type(phi).__name__} has none")
     namespace(**given)
     for name, number in given.items():
-        if why := lacks(phi, name):
+        if why := what_it_lacks(phi, name):
             raise ParameterError(f"{name} needs {why}; got {shown(phi)}")
         check_floating(name, number)
         shapes = number_shapes(phi, name)
@@ -265,14 +265,14 @@ def _check(phi: FeatureMap, given: dict[str, Array]) -> None:
 @in_a_graph
 def number_shapes(phi: FeatureMap, name: str) -> tuple[tuple[int | None, ...], ...]:
     """Return the shapes that a number of that name may have; none where the map has no such number."""
-    if lacks(phi, name):
+    if what_it_lacks(phi, name):
         return ()
     if name in NUMBERS:
         return (tuple(getattr(phi.spec, name).shape),)
     return ((),) if name == "scale" else ((), (phi.dim,))
 
 
-def lacks(phi: FeatureMap, name: str) -> str | None:
+def what_it_lacks(phi: FeatureMap, name: str) -> str | None:
     """Return what a map would have to have so that its number of that name could be learnt; None if it has it."""
     spec, kernel = phi.spec, getattr(phi, "kernel", None)
     if name in NUMBERS:

@@ -54,18 +54,18 @@ def type_name(cls: type) -> str:
     return RENAMED.get(name, name)
 
 
-_turns = count()
+_serial_numbers = count()
 _alive: dict[int, tuple[ref[Any], int]] = {}
 
 
-def _turn(foreign: Any) -> int:
+def _serial_number(foreign: Any) -> int:
     """Return a number that no object before had at the same address; -1 where Python cannot say."""
     address = id(foreign)
     known = _alive.get(address)
     if known is not None and known[0]() is foreign:
         return known[1]
     try:
-        _alive[address] = known = ref(foreign), next(_turns)
+        _alive[address] = known = ref(foreign), next(_serial_numbers)
     except TypeError:
         return -1
     return known[1]
@@ -78,7 +78,7 @@ def fingerprint(value: Any) -> int:
     def content(other: Any) -> Any:
         if isinstance(other, dict) and all(isinstance(name, str) for name in other):  # the numbers of a learnt map
             return {name: encode(item, arrays, content) for name, item in other.items()}
-        return f"{type(other).__qualname__} {id(other)} {_turn(other)}"
+        return f"{type(other).__qualname__} {id(other)} {_serial_number(other)}"
 
     header = encode(value, arrays, content)
     digest = blake2b(json.dumps(header).encode(), digest_size=4)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from kernattn._runtime.checks import instance_of
 from kernattn.errors import BackendUnavailable, ParameterError
 from kernattn.huggingface import _lightning
-from kernattn.huggingface._packed import told
+from kernattn.huggingface._packed import named_arguments
 from kernattn.huggingface._steps import stepping
 from kernattn.ops.dispatch import missing
 from kernattn.torch import fla
@@ -198,7 +198,7 @@ def _standing_for(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable
 
     @wraps(own)
     def run(*args: Any, **kwargs: Any) -> Any:
-        given = told(named, kwargs) if _serves(args, kwargs) else None
+        given = named_arguments(named, kwargs) if _serves(args, kwargs) else None
         return own(*args, **kwargs) if given is None else ours(*args, **given)
 
     setattr(run, OWN, own)

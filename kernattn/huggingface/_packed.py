@@ -14,8 +14,8 @@ def segments(bounds: Tensor | None) -> Tensor | None:
     return torch.repeat_interleave(torch.arange(len(lengths), device=bounds.device), lengths)[None]
 
 
-def told(named: set[str], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what a function is told by the names that it has; None where sequences are packed and it has no name."""
+def named_arguments(named: set[str], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the keywords that a function has a name for; None where sequences are packed and it has none for that."""
     given = {name: value for name, value in kwargs.items() if name in named}
     bounds = kwargs.get("cu_seqlens")
     bounds = kwargs.get("cu_seq_lens_q") if bounds is None else bounds

@@ -97,11 +97,11 @@ def differentiable(rule: Any, *args: Any) -> Any:
 def _once(host: Host, results: Host, apart: bool) -> Host:
     """Return what calls `host`, and says which implementation has derivatives of what it makes."""
     run: Any = jax.custom_jvp(lambda *args: called(host, results, args, apart=apart))
-    run.defjvp(_no_second)
+    run.defjvp(_refuse_second)
     return run  # type: ignore[no-any-return]
 
 
-def _no_second(primals: Any, tangents: Any) -> Any:
+def _refuse_second(primals: Any, tangents: Any) -> Any:
     raise BackendUnavailable(
         "compiled pullbacks have no derivatives: second derivatives need backend='reference', which has all"
     )

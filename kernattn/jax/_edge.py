@@ -5,7 +5,7 @@ from typing import Any
 import jax
 from jax import tree_util
 
-from kernattn._arrays.bridge import Jax, Kept
+from kernattn._arrays.bridge import CannotLend, Jax
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.learnt import numbers_of, plain
 from kernattn._maps.spec import MapSpec, ScaledFeatures
@@ -48,8 +48,8 @@ def handed(library: Jax, name: str, backend: str | None, arguments: tuple[Any, .
     learns = any(x is not None for each in given if isinstance(each, MapSpec) for x in numbers_of(each))
     rule = _rule(record, tuple(plain(x) if isinstance(x, MapSpec) else x for x in constants), learns)
     try:
-        made = differentiable(rule, *_levelled(record, leaves))
-    except Kept:  # arrays that are not traced, and that loops do not take
+        made = differentiable(rule, *_with_equal_leads(record, leaves))
+    except CannotLend:  # arrays that are not traced, and that loops do not take
         return NotImplemented
     return _returned(record, made, leaves)
 
@@ -68,7 +68,7 @@ def _rule(record: Record, constants: tuple[Any, ...], learns: bool) -> Rule:
     return StepRule(record, constants, learns, in_frames(q_spec, k_spec, learns))
 
 
-def _levelled(record: Record, leaves: list[Any]) -> list[Any]:
+def _with_equal_leads(record: Record, leaves: list[Any]) -> list[Any]:
     """Return leaves with equally many leading axes; a map's numbers have none."""
     batched = [x is not None and leaf.number_of is None for leaf, x in zip(record.leaves, leaves, strict=True)]
     counts = [len(leaf.axes) for leaf in record.leaves]

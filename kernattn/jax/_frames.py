@@ -52,8 +52,8 @@ def _staged(q_spec: MapSpec, k_spec: MapSpec, *leaves: Any) -> tuple[Any, ...]:
         _target(dtype_name(state.s)), (form, *(_form(x) for x in state)), input_output_aliases=IN_PLACE
     )
     out, *after = call(
-        _halves(q_numbers), q_constants, _halves(k_numbers), k_constants,
-        *(x.astype(wide) for x in (q, k, v)), jnp.zeros(0, wide), admits, _halves(who.table), *state,
+        _as_int32(q_numbers), q_constants, _as_int32(k_numbers), k_constants,
+        *(x.astype(wide) for x in (q, k, v)), jnp.zeros(0, wide), admits, _as_int32(who.table), *state,
     )  # fmt: skip
     return _narrowed(out, v.dtype), *after
 
@@ -62,7 +62,7 @@ def _form(x: Any) -> Any:
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
-def _halves(integers: Any) -> Any:
+def _as_int32(integers: Any) -> Any:
     """Return integers of 64 bits as twice as many of 32, which JAX always has."""
     return integers.view(np.int32)
 
@@ -77,7 +77,7 @@ def _narrowed(out: Any, dtype: Any) -> Any:
 
 @cache
 def _target(dtype: str) -> str:
-    """Return the name by which XLA knows the handler of a dtype, after it has been told."""
+    """Return the name by which XLA knows the handler of a dtype, after it was registered."""
     name, address = f"kernattn_step_{dtype}", imported("kernattn.ops.step.frame_loops").handler(np.dtype(dtype))
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(address)), platform="cpu")
     return name

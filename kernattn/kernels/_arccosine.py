@@ -12,7 +12,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, anywhere
 from kernattn._runtime.checks import shown
-from kernattn._sums.units import BAND, in_units, nearer, octaves_of, shifted
+from kernattn._sums.units import BAND, in_units, octaves_of, scaled_down, shifted
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
@@ -62,7 +62,7 @@ class ArcCosine(Kernel):
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the kernel over powers of two of the sizes of a row of x and of all of y, which are its factors."""
         xp = rows.xp
-        x, octaves = nearer(xp, rows.x, tiny=True)
+        x, octaves = scaled_down(xp, rows.x, tiny=True)
         common = octaves_of(xp, xp.max(xp.abs(rows.y)))
         rows = replace(rows, x=x, y=rows.y * 2.0**-common)
         return arccosine(rows, self.order), self.order * log(2) * (octaves + common)

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.checks import moderate_number, positive_integer
-from kernattn._sums.units import nearer
+from kernattn._sums.units import scaled_down
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
 from kernattn.ops.pairwise.forms import DOT, POWER, Form
@@ -71,7 +71,7 @@ class Polynomial(Kernel):
 
     def _logs(self, rows: Rows) -> Array:
         """Return the logarithms, of products over the power of two of a row of x."""
-        xp, (x, octaves) = rows.xp, nearer(rows.xp, rows.x, tiny=True)
+        xp, (x, octaves) = rows.xp, scaled_down(rows.xp, rows.x, tiny=True)
         products = replace(rows, x=x).scaled(self.input_scale(rows.dim), Rows.held_dot)
         size = xp.abs(products + self.coef0 * 2.0**-octaves)
         logs = xp.log(xp.where(size > 0, size, xp.ones_like(size)))
@@ -83,7 +83,7 @@ class Polynomial(Kernel):
         Beside a constant only huge ones are far.
         """
         xp, p, homogeneous = rows.xp, self.degree, self.coef0 == 0
-        x, octaves = nearer(xp, rows.x, tiny=homogeneous)
+        x, octaves = scaled_down(xp, rows.x, tiny=homogeneous)
         products = replace(rows, x=x).scaled(self.input_scale(rows.dim), Rows.held_dot) + self.coef0 * 2.0**-octaves
-        products, more = nearer(xp, products, p, tiny=homogeneous)
+        products, more = scaled_down(xp, products, p, tiny=homogeneous)
         return products**p, p * log(2) * (octaves + more)

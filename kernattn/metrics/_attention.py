@@ -9,7 +9,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import ShapeError
-from kernattn.features._moments.pairs import beyond
+from kernattn.features._moments.pairs import without_warnings
 from kernattn.metrics._check import check_filled, count_redraws, scale_back, scale_down
 
 MOST = 1 / 8  # of sd(Z)/Z and of the tail: where the next order of the expansion adds about a quarter
@@ -42,7 +42,7 @@ class DeltaMethod(NamedTuple):
 
 
 @old_arguments(out="estimate")
-@beyond
+@without_warnings
 def attention_mse(estimate: Array, exact: Array) -> Array:
     """Mean squared error of attention outputs over rows and values, mean_{i,c} (estimate_ic - exact_ic)^2, (...).
 
@@ -79,7 +79,7 @@ def _joint_shape(estimate: tuple[int, ...], exact: tuple[int, ...]) -> tuple[int
     return shape
 
 
-@beyond
+@without_warnings
 def attention_kl(estimate: Array, exact: Array) -> Array:
     """Kullback-Leibler divergence of attention rows, KL_i = sum_j p_ij log(p_ij / q_ij) with 0 log 0 = 0, in nats.
 
@@ -118,7 +118,7 @@ def attention_kl(estimate: Array, exact: Array) -> Array:
     return xp.where(xp.any(hidden, axis=-1), xp.full_like(total, xp.inf), total)
 
 
-@beyond
+@without_warnings
 def ratio_delta_method(numerators: Array, denominators: Array) -> DeltaMethod:
     """Delta method for N/Z: bias ~ N Var(Z)/Z^3 - Cov(N,Z)/Z^2, variance ~ Var(N - c Z)/Z^2, c = N/Z.
 

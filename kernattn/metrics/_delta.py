@@ -10,7 +10,7 @@ from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features import DenseExponential, FeatureMap
 from kernattn.features._exponential.dense import ALIKE
 from kernattn.features._moments.orthogonal import REACH, orthogonal_cross
-from kernattn.features._moments.pairs import beyond
+from kernattn.features._moments.pairs import without_warnings
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.features._spectral.spectra import has_normal_frequencies
 from kernattn.metrics._attention import DeltaMethod
@@ -20,7 +20,7 @@ from kernattn.projections import NORM_LAWS, Pair
 ROUNDING = 1e-20  # of Z^2: a variance below it is none
 
 
-@beyond
+@without_warnings
 def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> DeltaMethod:
     r"""Delta method for N/Z: bias ~ N Var(Z)/Z^3 - Cov(N,Z)/Z^2, variance ~ Var(N - c Z)/Z^2, c = N/Z, from moments.
 

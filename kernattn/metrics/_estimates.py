@@ -14,7 +14,7 @@ from kernattn._runtime.deprecated import old_positions
 from kernattn._runtime.lazy_scipy import special
 from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.features._moments.pairs import beyond
+from kernattn.features._moments.pairs import without_warnings
 from kernattn.metrics._check import check_broadcasts, check_share, count_redraws, scale_back, scale_down
 
 
@@ -27,7 +27,7 @@ class Interval(NamedTuple):
 
 
 @old_positions("confidence")
-@beyond
+@without_warnings
 def mean_and_ci(samples: Array, *, confidence: float = 0.95) -> Interval:
     """Mean over the first axis, with Student's interval: mean +- t_{R-1} s / sqrt(R).
 
@@ -59,7 +59,7 @@ def mean_and_ci(samples: Array, *, confidence: float = 0.95) -> Interval:
 
 
 @old_positions("confidence")
-@beyond
+@without_warnings
 def bias_and_ci(estimates: Array, exact: Array, *, confidence: float = 0.95) -> Interval:
     """Bias of an estimate, mean_r(estimate_r) - exact, with Student's interval over the redraws.
 
@@ -92,7 +92,7 @@ def bias_and_ci(estimates: Array, exact: Array, *, confidence: float = 0.95) -> 
     return Interval(*(scale_back(xp, each, octaves, estimates) for each in errors))
 
 
-@beyond
+@without_warnings
 def empirical_variance(estimates: Array) -> Array:
     """Unbiased variance over the redraws, sum_r (estimate_r - mean)^2 / (R - 1).
 
@@ -117,7 +117,7 @@ def empirical_variance(estimates: Array) -> Array:
 
 
 @old_positions("confidence")
-@beyond
+@without_warnings
 def variance_ratio(estimates: Array, predicted: Array, *, confidence: float = 0.95) -> Interval:
     """Measured over predicted variance, mean_p[s_p^2 / sigma_p^2] over entries p, with an interval over the redraws.
 

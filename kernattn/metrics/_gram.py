@@ -9,7 +9,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, namespace, to_numpy64
 from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.features._moments.pairs import beyond
+from kernattn.features._moments.pairs import without_warnings
 from kernattn.metrics._check import check_filled, scale_down
 
 
@@ -22,7 +22,7 @@ class GramErrors(NamedTuple):
     spectral: float
 
 
-@beyond
+@without_warnings
 def gram_errors(estimate: Array, exact: Array) -> GramErrors:
     """Errors of a matrix: mean (K' - K)^2, ``max |K' - K|``, ``|K' - K|_F / |K|_F`` and ``|K' - K|_2 / |K|_2``.
 

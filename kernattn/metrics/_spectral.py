@@ -9,14 +9,14 @@ from kernattn._runtime.checks import positive_number
 from kernattn._runtime.deprecated import old_arguments
 from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.features._moments.pairs import beyond
+from kernattn.features._moments.pairs import without_warnings
 from kernattn.metrics._check import check_filled, scale_down
 
 ROUNDING = 1e-3  # of the size, up to which a matrix counts as symmetric and positive semidefinite
 
 
 @old_arguments(ridge="penalty")
-@beyond
+@without_warnings
 def effective_dimension(exact: Array, penalty: float) -> float:
     r"""Statistical dimension of a kernel matrix, :math:`s_\lambda = \mathrm{tr}\, K (K + \lambda I)^{-1}`.
 
@@ -46,7 +46,7 @@ def effective_dimension(exact: Array, penalty: float) -> float:
 
 
 @old_arguments(ridge="penalty")
-@beyond
+@without_warnings
 def spectral_delta(estimate: Array, exact: Array, penalty: float) -> float:
     r"""Spectral approximation: the least :math:`\Delta` with :math:`(1 - \Delta) A \preceq B \preceq (1 + \Delta) A`.
 

@@ -9,12 +9,12 @@ from kernattn._runtime.checks import instance_of, positive_integer, shown
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features import FeatureMap, Hyperbolic, OptimalPositive, Positive
-from kernattn.features._moments.pairs import beyond, flat_pairs
+from kernattn.features._moments.pairs import flat_pairs, without_warnings
 from kernattn.metrics._estimates import Interval, mean_and_ci
 from kernattn.projections import NORM_LAWS, Iid
 
 
-@beyond
+@without_warnings
 def tilted_moment(
     phi: FeatureMap,
     x: Array,

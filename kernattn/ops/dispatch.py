@@ -9,8 +9,8 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-from kernattn._arrays.bridge import Kept, Library, library_of
-from kernattn._arrays.device import where_its_arrays_are
+from kernattn._arrays.bridge import CannotLend, Library, library_of
+from kernattn._arrays.device import on_its_device
 from kernattn._arrays.namespaces import Array, without_flags
 from kernattn._runtime.checks import shown
 from kernattn._runtime.fork import imported
@@ -44,7 +44,7 @@ _WANTS = {
 }
 
 
-def _unfit(backend: str, array: Array) -> str | None:
+def _why_not(backend: str, array: Array) -> str | None:
     """Return why a backend does not take an array, or None where it does."""
     if backend == "reference" or (isinstance(array, np.ndarray) if backend == "cpu" else compat.is_cupy_array(array)):
         return None
@@ -53,7 +53,7 @@ def _unfit(backend: str, array: Array) -> str | None:
         return f"takes {_WANTS[backend]}; got {type(array).__module__}.{type(array).__name__}"
     try:
         library.check(array)
-    except Kept as why:
+    except CannotLend as why:
         return _kept(array, why)
     return None
 
@@ -73,7 +73,7 @@ class Op:
         """Return the backend that runs on `array`: the one asked for, or else the fastest that can."""
         if backend is None:
             for compiled in self.backends:
-                if compiled != "reference" and _unfit(compiled, array) is None and missing(compiled) is None:
+                if compiled != "reference" and _why_not(compiled, array) is None and missing(compiled) is None:
                     return compiled
             return "reference"
         check_backend(backend)
@@ -84,7 +84,7 @@ class Op:
         reason = missing(backend)
         if reason is not None:
             raise BackendUnavailable(f"backend {backend!r} cannot run {self.name} here: {reason}")
-        unfit = _unfit(backend, array)
+        unfit = _why_not(backend, array)
         if unfit is not None:
             raise BackendUnavailable(f"backend {backend!r} {unfit}")
         return backend
@@ -100,7 +100,7 @@ class Op:
             function = self.function(self.choose(array, backend))
             if library is not None:
                 return library.uncast(function, array)
-            return where_its_arrays_are(function) if compat.is_cupy_array(array) else function
+            return on_its_device(function) if compat.is_cupy_array(array) else function
         return partial(self._lent, library, array, backend)
 
     def can_lend(self, library: Library, backend: str | None) -> bool:
@@ -111,7 +111,7 @@ class Op:
         """Return what the op makes of arrays lent to it; where one is kept, what the edge or the reference makes."""
         try:
             return library.call(self.function(library.backend), like, arguments)
-        except Kept as kept:
+        except CannotLend as kept:
             why = str(kept)  # of the exception itself, whose frames hold the arrays, nothing is kept
         found = library.handed(self.name, backend, arguments)
         if found is not NotImplemented:
@@ -140,7 +140,7 @@ class Composed(Op):
     def function(self, backend: str) -> Callable[..., Any]:
         """Return the implementation of one backend."""
         both = _composed(_load(self.first.name, backend), self.count, _load(self.second.name, backend))
-        return _tried(_short(self.second.name), both) if backend in self.short else both
+        return _first_that_can(_short(self.second.name), both) if backend in self.short else both
 
 
 _without_flags = cache(without_flags)
@@ -161,7 +161,7 @@ def _short(name: str) -> Callable[..., Any]:
 
 
 @cache
-def _tried(short: Callable[..., Any], both: Callable[..., Any]) -> Callable[..., Any]:
+def _first_that_can(short: Callable[..., Any], both: Callable[..., Any]) -> Callable[..., Any]:
     def either(*given: Any) -> Any:
         found = short(*given)
         return both(*given) if found is None else found

@@ -89,7 +89,7 @@ class Output:
 
     @cached_property
     def kept_leaves(self) -> tuple[str, ...]:
-        """The names of what is kept of it: cotangents of sums are told beside their peak."""
+        """The names of what is kept of it: cotangents of sums are in units of their peak."""
         names = tuple(leaf.name for leaf in self.leaves)
         return names if self.kept else names[2:] if self.kind == "sums" and self.differentiable else ()
 

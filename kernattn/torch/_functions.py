@@ -14,7 +14,7 @@ TWICE = (
 )
 
 
-def refused(ctx: Any, *cotangents: Any) -> Any:
+def refuse_second(ctx: Any, *cotangents: Any) -> Any:
     """Raise: the derivative of a pullback was asked for."""
     raise NotImplementedError(TWICE)
 
@@ -50,7 +50,7 @@ class Pullback(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         """Keep nothing."""
 
-    backward = staticmethod(refused)
+    backward = staticmethod(refuse_second)
 
     @staticmethod
     def vmap(info: Any, dims: Any, op: TorchOp, *taken: Any) -> Any:

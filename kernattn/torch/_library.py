@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from kernattn.torch._batched import batched
-from kernattn.torch._functions import refused
+from kernattn.torch._functions import refuse_second
 from kernattn.torch._ops import STEP, TORCH_OPS, TorchOp, step_
 
 LIBRARY = torch.library.Library("kernattn", "FRAGMENT")
@@ -33,7 +33,7 @@ def register(op: TorchOp) -> None:
         setup_context=op.save,
         lib=LIBRARY,
     )
-    torch.library.register_autograd(pullback, refused, lib=LIBRARY)
+    torch.library.register_autograd(pullback, refuse_second, lib=LIBRARY)
     ops = getattr(torch.ops.kernattn, op.name), run
     for overloads, is_pullback in zip(ops, (False, True), strict=True):
         torch.library.register_vmap(overloads.default, partial(batched, op, is_pullback, overloads), lib=LIBRARY)

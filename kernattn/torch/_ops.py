@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
-from kernattn._arrays.bridge import Kept, library_of
+from kernattn._arrays.bridge import CannotLend, library_of
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn._sums.peaked import PeakedSum
@@ -220,7 +220,7 @@ def run(op: Op, like: Tensor, backend: str | None, *arguments: Any) -> Any:
         if library is not None and op.can_lend(library, backend):
             try:
                 return library.run(op.function(library.backend), like, arguments)
-            except Kept as kept:
+            except CannotLend as kept:
                 why = str(kept)
         if backend not in (None, "reference"):
             raise BackendUnavailable(
@@ -239,10 +239,10 @@ def crossing(ways: Callable[..., Any], like: Tensor, backend: str | None, *argum
 
         def inside(op: Op, like: Any) -> Callable[..., Any]:
             if not op.can_lend(library, backend):
-                raise Kept(f"{op.name} does not run on what is lent")
+                raise CannotLend(f"{op.name} does not run on what is lent")
             return op.function(library.backend)
 
-        with torch.no_grad(), suppress(Kept):
+        with torch.no_grad(), suppress(CannotLend):
             return library.run(partial(ways, inside), like, arguments)
     return ways(_way(backend), *arguments)
 

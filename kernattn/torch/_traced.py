@@ -438,7 +438,7 @@ def scatterbrain_attention(
     return _composed("scatterbrain_attention", phi, q, k, v, plan=plan, causal=causal, **options)
 
 
-def _left_out(function: Callable[..., Any]) -> Callable[..., Any]:
+def _outside_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let graphs break before a function that decides on the host, and trace nothing of what it calls."""
     strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
     eval_frame.set_code_exec_strategy(function.__code__, strategy)
@@ -483,6 +483,6 @@ def with_numbers(phi: FeatureMap, **numbers: Tensor | None) -> LearntMap:
 
 merge_gated: Any = vars(_gated_states.merge_gated)["__wrapped__"]  # without flags of NumPy, which no graph traces
 _log_decays: Any = vars(log_decays)["__wrapped__"]
-kernel_attention = _left_out(attention.kernel_attention)
-lsh_attention = _left_out(attention.lsh_attention)
-routing_attention = _left_out(attention.routing_attention)
+kernel_attention = _outside_graphs(attention.kernel_attention)
+lsh_attention = _outside_graphs(attention.lsh_attention)
+routing_attention = _outside_graphs(attention.routing_attention)

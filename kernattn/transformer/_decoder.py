@@ -29,7 +29,7 @@ from kernattn.transformer._positions import limit, rotations
 NOTHING = np.zeros(0, np.float32)
 
 
-def unfit(params: Params, config: Config, attention: Kind | Sequence[Kind]) -> str | None:
+def why_not_compiled(params: Params, config: Config, attention: Kind | Sequence[Kind]) -> str | None:
     """Return why the loop cannot take the steps of this model, or None where it can."""
     if (reason := missing("cpu")) is not None:
         return reason
@@ -96,7 +96,7 @@ class Decoder:
         check_params(params, config)
         self._how = resolve_attention(attention, config.layers)
         check_steps(config, self._how)
-        if (reason := unfit(params, config, attention)) is not None:
+        if (reason := why_not_compiled(params, config, attention)) is not None:
             raise ParameterError(f"a Decoder cannot take the steps of this model: {reason}; step can")
         from kernattn.ops._decode.stack import Stack
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, unmasked, zeros
 from kernattn.attention import GatedState, gated_linear_attention, gates
-from kernattn.attention._gated import rate as decay_rate
+from kernattn.attention._gated import decay_rate
 from kernattn.ops.causal_conv import OP as CONV
 from kernattn.transformer._members import Gated
 from kernattn.transformer._parts import Params, linear, sigmoid, silu, standardise

@@ -15,7 +15,7 @@ from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.transformer._attention import Kind, Memory
 from kernattn.transformer._config import Config
-from kernattn.transformer._decoder import Decoder, unfit
+from kernattn.transformer._decoder import Decoder, why_not_compiled
 from kernattn.transformer._model import State, prefill, step
 from kernattn.transformer._parts import Params
 from kernattn.transformer._positions import limit
@@ -123,7 +123,7 @@ def _make_step(
     params: Params, config: Config, state: State, prompt: Array, attention: Kind | Sequence[Kind]
 ) -> Callable[[NDArray[np.int64]], Array]:
     """Return the function from a token of each sequence to its logits, of a `Decoder` where one can take the steps."""
-    if unfit(params, config, attention) is None:
+    if why_not_compiled(params, config, attention) is None:
         decoder = Decoder(params, config, attention=attention)
         decoder.begin(state)
         return decoder.step

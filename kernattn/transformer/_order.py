@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn.attention import gates
-from kernattn.attention._gated import rate as decay_rate
+from kernattn.attention._gated import decay_rate
 from kernattn.transformer._config import Config
 from kernattn.transformer._experts import Experts
 from kernattn.transformer._members import Gated

@@ -338,7 +338,7 @@ def test_cuda_tensors_run_on_their_device_and_stream(torch, monkeypatch):
         dtype = numpy_dtype(name)
         entries = [("device", None), ("stream", 77, None), ("allocator",)]
         assert events == [*entries, (dtype, dtype), "left", "left", "left"]
-    with pytest.raises(_bridge.Kept, match="gradient"):
+    with pytest.raises(_bridge.CannotLend, match="gradient"):
         _bridge.TorchCuda().call(op, x, (x.float().requires_grad_(), None))
 
 

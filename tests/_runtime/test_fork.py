@@ -145,7 +145,7 @@ from kernattn._runtime import fork as _fork
 import logging
 
 compiling, stop = threading.RLock(), []
-_fork.kept_whole(compiling)
+_fork.make_forks_wait_for(compiling)
 logger = logging.getLogger("compiler")
 
 def compile_and_log():

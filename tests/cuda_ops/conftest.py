@@ -53,7 +53,7 @@ def forget():
     """Drop whatever was remembered of the other cupy."""
     _dispatch.missing.cache_clear()
     _array._namespaces.clear()
-    _device.where_its_arrays_are.cache_clear()
+    _device.on_its_device.cache_clear()
     runtime._limits.cache_clear()
     constants._constants.clear()
     constants._uploaded.clear()

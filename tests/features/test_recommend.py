@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 import kernattn as ka
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import recommend
-from kernattn.features._choose.ranking import contest
+from kernattn.features._choose.ranking import measure_until_decided
 from kernattn.features._choose.sample import REDRAWS, draw_sample, redraw_seeds
 from kernattn.features._choose.targets import AttentionTarget, Measured
 from kernattn.features._data import check_inputs
@@ -177,7 +177,7 @@ def test_more_redraws_where_eight_do_not_decide():
     far = ka.random_features(K.Softmax(), D, 512, "positive", rng=0)
     every = [np.log(target.measured(near[0].redraw(np.random.default_rng(s))).error) / 2 for s in seeds]
     for others, counts in ((near, REDRAWS[3:]), ([near[0], far], (8,))):
-        found = contest(dict(zip("ab", others, strict=True)), target, seeds)["a"]
+        found = measure_until_decided(dict(zip("ab", others, strict=True)), target, seeds)["a"]
         (number,) = (n for n in counts if found.error == pytest.approx(np.exp(np.mean(every[:n]))))
         half = stdtrit(number - 1, 0.975) * np.std(every[:number], ddof=1) / number**0.5
         assert found.high / found.error == pytest.approx(np.exp(half), rel=1e-3)
@@ -306,7 +306,7 @@ def test_maps_near_uniform_attention_are_redrawn_until_it_is_told():
     target, seeds = SimpleNamespace(uniform=1.0, measured=lambda drawn: drawn), redraw_seeds(np.random.default_rng(3))
     for at, told in (((0.1,), True), ((-0.1,), False), ((0.1, 0.2), True), ((0.2, -0.1), False)):
         maps = {"near": Drawn(*at), "far": Drawn(*(3.0 for _ in at))}
-        race, more = (contest(maps, target, seeds, tells=tells) for tells in (False, True))
+        race, more = (measure_until_decided(maps, target, seeds, tells=tells) for tells in (False, True))
         assert min(race["near"].over_uniform_each) < 1
         assert {name: each[:4] for name, each in more.items()} == {name: each[:4] for name, each in race.items()}
         assert (min(more["near"].over_uniform_each) > 1) == told

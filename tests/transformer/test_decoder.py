@@ -188,7 +188,7 @@ def test_shared_among_threads(monkeypatch, form):
 def test_generation_goes_through_it(monkeypatch):
     config, params = model()
     drawn = generate(params, config, tokens(4, 3), 20, attention=FAVOR, rng=0)
-    monkeypatch.setattr(generation, "unfit", lambda *given: "for a test")
+    monkeypatch.setattr(generation, "why_not_compiled", lambda *given: "for a test")
     assert np.array_equal(generate(params, config, tokens(4, 3), 20, attention=FAVOR, rng=0), drawn)
 
 

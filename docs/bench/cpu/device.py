@@ -12,7 +12,7 @@ from bench.sizes import Sizes
 from kernattn._runtime.parallel import threads
 from kernattn.bench import Clock, HostClock
 from kernattn.bench._gauges import core_gauges
-from kernattn.bench._tables import Column, milliseconds, number, over, word
+from kernattn.bench._tables import Column, milliseconds, number_column, ratio_column, text_column
 from kernattn.ops._numba.codegen.registers import VECTOR
 
 
@@ -45,16 +45,16 @@ DEVICE = Device(
     machine=_machine,
     facts=_facts,
     columns=(
-        word("case", "case"),
+        text_column("case", "case"),
         Column("contestant", lambda row: row.get("contestant", f"skipped: {row.get('skipped')}"), False),
-        word("n", "n", right=True),
-        word("heads", "heads", right=True),
-        word("dtype", "dtype", right=True),
+        text_column("n", "n", right=True),
+        text_column("heads", "heads", right=True),
+        text_column("dtype", "dtype", right=True),
         Column("ms", milliseconds),
-        number("times ours", "ratio", ".2f"),
-        over("over the floor", "over_floor"),
-        number("over its parts in turn", "over_parts", ".2f"),
-        number("squared error", "squared_error", ".2e"),
-        number("median error", "median_error", ".2e"),
+        number_column("times ours", "ratio", ".2f"),
+        ratio_column("over the floor", "over_floor"),
+        number_column("over its parts in turn", "over_parts", ".2f"),
+        number_column("squared error", "squared_error", ".2e"),
+        number_column("median error", "median_error", ".2e"),
     ),
 )

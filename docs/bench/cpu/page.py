@@ -25,20 +25,20 @@ from bench.cpu.scaling_backward import SCALING_BACKWARD
 from bench.cpu.stream import STREAM
 from bench.cpu.targets import columns, reached
 from kernattn._runtime.files import replace_bytes, replace_text
-from kernattn.bench._tables import Column, table, word
+from kernattn.bench._tables import Column, table, text_column
 from kernattn.cli._start import START
 from kernattn.errors import KernattnError, ParameterError
 
 Result = dict[str, Any]
 
 COLUMNS = (
-    word("d", "dim", right=True),
-    word("bits", "vector_bits", right=True),
-    word("threads", "threads", right=True),
-    word("turns begin", "begins"),
+    text_column("d", "dim", right=True),
+    text_column("bits", "vector_bits", right=True),
+    text_column("threads", "threads", right=True),
+    text_column("turns begin", "begins"),
 )
 
-FEATURES = word("features", "features", right=True)  # where rows differ in them
+FEATURES = text_column("features", "features", right=True)  # where rows differ in them
 
 CASES = Path(__file__).parents[1]
 

@@ -17,18 +17,18 @@ from kernattn._runtime.extras import require
 from kernattn._runtime.files import replacing
 from kernattn.attention import causal_linear_attention, softmax_attention
 from kernattn.bench import HostClock
-from kernattn.bench._tables import number, word
+from kernattn.bench._tables import number_column, text_column
 from kernattn.bench._turns import take_turns
 from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.studies._palette import series
 
 SCALING = (
-    word("method", "method"),
-    word("n", "n", right=True),
-    number("ms", "milliseconds", ".4g"),
-    number("ns per token and head", "ns_per_token", ".4g"),
-    number("MiB beyond inputs and output", "extra_mib", ".3g"),
+    text_column("method", "method"),
+    text_column("n", "n", right=True),
+    number_column("ms", "milliseconds", ".4g"),
+    number_column("ns per token and head", "ns_per_token", ".4g"),
+    number_column("MiB beyond inputs and output", "extra_mib", ".3g"),
 )
 
 

@@ -17,20 +17,20 @@ from kernattn._arrays.namespaces import Array
 from kernattn._gradients import vjp
 from kernattn.attention import causal_linear_attention, softmax_attention
 from kernattn.bench import HostClock
-from kernattn.bench._tables import number, word
+from kernattn.bench._tables import number_column, text_column
 from kernattn.bench._turns import take_turns
 from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.studies._palette import GREY
 
 SCALING_BACKWARD = (
-    word("method", "method"),
-    word("n", "n", right=True),
-    number("forward, ms", "forward_ms", ".4g"),
-    number("backward, ms", "backward_ms", ".4g"),
-    number("ns per token and head", "ns_per_token", ".4g"),
-    number("bytes kept a row", "kept_bytes", ".3g"),
-    number("MiB beyond inputs, output and gradients", "extra_mib", ".3g"),
+    text_column("method", "method"),
+    text_column("n", "n", right=True),
+    number_column("forward, ms", "forward_ms", ".4g"),
+    number_column("backward, ms", "backward_ms", ".4g"),
+    number_column("ns per token and head", "ns_per_token", ".4g"),
+    number_column("bytes kept a row", "kept_bytes", ".3g"),
+    number_column("MiB beyond inputs, output and gradients", "extra_mib", ".3g"),
 )
 
 _Forward = Callable[[], tuple[Array, Callable[[Array], tuple[Array, ...]]]]  # -> the output, and its pullback

@@ -14,21 +14,21 @@ import numpy as np
 from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 
 from kernattn._runtime.parallel import threads
-from kernattn.bench._tables import Column, number, word
+from kernattn.bench._tables import Column, number_column, text_column
 
 STREAM = (
-    word("rows", "rows", right=True),
-    word("d", "dim", right=True),
-    word("M", "features", right=True),
-    word("threads", "threads", right=True),
-    number("file, GB", "file_bytes", ".2f", 1e9),
-    word("mapped", "mapped"),
-    number("seconds", "seconds", ".1f"),
-    number("rows a second", "rows_per_second", ",.0f"),
-    number("rows a second of a core", "rows_per_cpu_second", ",.0f"),
-    number("GFLOP/s of a core", "flops_per_cpu_second", ".1f", 1e9),
-    number("peak resident, MB", "peak_bytes", ".0f", 1e6),
-    number("sums, MB", "state_bytes", ".1f", 1e6),
+    text_column("rows", "rows", right=True),
+    text_column("d", "dim", right=True),
+    text_column("M", "features", right=True),
+    text_column("threads", "threads", right=True),
+    number_column("file, GB", "file_bytes", ".2f", 1e9),
+    text_column("mapped", "mapped"),
+    number_column("seconds", "seconds", ".1f"),
+    number_column("rows a second", "rows_per_second", ",.0f"),
+    number_column("rows a second of a core", "rows_per_cpu_second", ",.0f"),
+    number_column("GFLOP/s of a core", "flops_per_cpu_second", ".1f", 1e9),
+    number_column("peak resident, MB", "peak_bytes", ".0f", 1e6),
+    number_column("sums, MB", "state_bytes", ".1f", 1e6),
     Column(
         "killed and resumed; mapped once",
         lambda row: {True: "the same bits", False: "**other bits**"}[row["same_bits"]],

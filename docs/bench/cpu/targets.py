@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from bench.races import Row
-from kernattn.bench._tables import Column, impossible, word
+from kernattn.bench._tables import Column, impossible, text_column
 
 _SDPA, _LOOP = "torch's scaled_dot_product_attention", "torch, lean loop"
 
@@ -174,9 +174,9 @@ def columns(rows: Sequence[Row]) -> tuple[Column, ...]:
     """Return the columns of what `reached` returned: one for each width of vectors, the widest first."""
     bits = sorted({int(key.removeprefix("vectors_")) for row in rows for key in row if "vectors_" in key}, reverse=True)
     return (
-        word("case", "case"),
-        word("asked", "asked"),
-        word("threads", "threads", right=True),
-        word("turns begin", "begins"),
-        *(word(f"vectors of {width} bits", f"vectors_{width}") for width in bits),
+        text_column("case", "case"),
+        text_column("asked", "asked"),
+        text_column("threads", "threads", right=True),
+        text_column("turns begin", "begins"),
+        *(text_column(f"vectors of {width} bits", f"vectors_{width}") for width in bits),
     )

@@ -11,7 +11,7 @@ from bench.gpu.products import gauges
 from bench.races import Device
 from bench.report import machine
 from bench.sizes import DTYPES, Sizes
-from kernattn.bench._tables import Column, milliseconds, number, over, word
+from kernattn.bench._tables import Column, milliseconds, number_column, ratio_column, text_column
 
 
 def _machine() -> str:
@@ -42,20 +42,20 @@ DEVICE = Device(
     gauges=gauges,
     machine=_machine,
     columns=(
-        word("case", "case"),
-        word("contestant", "contestant"),
-        word("dtype", "dtype"),
-        word("B", "batch", right=True),
-        word("H", "heads", right=True),
-        word("n", "n", right=True),
-        word("d", "dim", right=True),
-        word("m", "features", right=True),
+        text_column("case", "case"),
+        text_column("contestant", "contestant"),
+        text_column("dtype", "dtype"),
+        text_column("B", "batch", right=True),
+        text_column("H", "heads", right=True),
+        text_column("n", "n", right=True),
+        text_column("d", "dim", right=True),
+        text_column("m", "features", right=True),
         Column("ms", milliseconds),
-        number("times ours", "ratio", ".2f"),
-        number("GB", "bytes", ".4g", 1e9),
-        number("GFLOP", "flops", ".4g", 1e9),
+        number_column("times ours", "ratio", ".2f"),
+        number_column("GB", "bytes", ".4g", 1e9),
+        number_column("GFLOP", "flops", ".4g", 1e9),
         _floor("traffic, ms", "traffic_floor_ms"),
         _floor("products, ms", "product_floor_ms"),
-        over("over the floor", "over_floor"),
+        ratio_column("over the floor", "over_floor"),
     ),
 )

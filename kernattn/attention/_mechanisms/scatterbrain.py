@@ -16,7 +16,7 @@ from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import boolean
 from kernattn._sums.peaked import PeakedSum, empty, finite, merge, quotient, read, summarise
 from kernattn.attention._check import check_arrays, feature_map
-from kernattn.attention._lowering import computed, implementation
+from kernattn.attention._lowering import computed_features, implementation
 from kernattn.attention._shapes import leading
 from kernattn.attention._softmax import plan_of, softmax_with_lse
 from kernattn.attention.patterns import Pattern
@@ -101,7 +101,7 @@ def scatterbrain_attention(
     near, lse = softmax_with_lse(q, k, v, scale=scale, key_mask=key_mask, pattern=plan, backend=backend)
     wide, given = widest(xp, v), v.dtype
     q, k, v, near, lse = (xp.astype(x, wide, copy=False) for x in (q, k, v, near, lse))
-    queries, keys = computed(phi, q, k)
+    queries, keys = computed_features(phi, q, k)
     if causal:
         far = _sum_earlier(xp, queries, keys, v, key_mask, backend)
     else:

@@ -95,13 +95,13 @@ class Pattern(ABC):
         return Intersection(self, other)
 
 
-def plan_anew(pattern: Pattern, n: int, length: int, causal: bool) -> Plan:
+def make_plan(pattern: Pattern, n: int, length: int, causal: bool) -> Plan:
     """Return the plan, made as for the first time."""
     heads = pattern._parts(n, length, causal)
     return Plan("parts", n, length, tuple(tuple(part for part in parts if len(part.visits)) for parts in heads))
 
 
-_plan_once = lru_cache(maxsize=32)(plan_anew)
+_plan_once = lru_cache(maxsize=32)(make_plan)
 
 
 @dataclass(frozen=True)

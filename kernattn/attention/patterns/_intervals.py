@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._plans.intervals import part_of, upto
+from kernattn._plans.intervals import cut_at_last, part_of
 from kernattn._plans.parts import Part, Tokens
 from kernattn._runtime.checks import MOST, shown
 from kernattn.errors import ParameterError
@@ -63,5 +63,5 @@ def part_from(x: Intervals, n: int, length: int, causal: bool) -> Part:
     low, high = np.clip(low, 0, size), np.clip(high, 0, size)
     if causal:
         rows = np.arange(runs[-1]) if x.queries is None else x.queries
-        high = upto(low, high, rows + length - n, x.keys)
+        high = cut_at_last(low, high, rows + length - n, x.keys)
     return part_of(low, high, runs, size, cuts=x.cuts, queries=x.queries, keys=x.keys)

@@ -20,7 +20,7 @@ from kernattn._runtime.random import RNG
 from kernattn._sums.units import multiplied
 from kernattn.errors import DTypeError, EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
-from kernattn.features._moments.pairs import beyond, flat_pairs, host_pairs
+from kernattn.features._moments.pairs import flat_pairs, host_pairs, without_warnings
 from kernattn.features._moments.tails import Tails
 from kernattn.features._record import fingerprint, save
 from kernattn.ops.features import OP, scaled
@@ -248,17 +248,17 @@ class FeatureMap(ABC):
     def _computed(self, x: Array, key: bool) -> Array:
         return multiplied(self.scaled_key(x) if key else self.scaled_query(x), x)
 
-    @beyond
+    @without_warnings
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self._mean(*host_pairs(self.dim, x, y)), x)
 
-    @beyond
+    @without_warnings
     def bias(self, x: Array, y: Array) -> Array:
         """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self._bias(*host_pairs(self.dim, x, y)), x)
 
-    @beyond
+    @without_warnings
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self._variance(*host_pairs(self.dim, x, y)), x)
@@ -282,7 +282,7 @@ class FeatureMap(ABC):
         raise NoClosedForm(f"nothing is known of the tails of {type(self).__name__}")
 
     @final
-    @beyond
+    @without_warnings
     def num_features_for(self, x: Array, y: Array, *, error: float, probability: float) -> int:
         r"""Return an M for which :math:`P(|\phi(x)^T \phi(y) - k(x, y)| < \epsilon \text{ for all}) \ge p` is proven.
 

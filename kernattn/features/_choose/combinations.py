@@ -109,7 +109,9 @@ def combinations(
             raise ParameterError(f"{name} must be a sequence; got {shown(given)}")
     rows = _kernels() if kernels is None else kernels
     columns = _projections() if projections is None else [resolve(projection) for projection in projections]
-    return tuple(_ask(kernel, spec, name, dim) for kernel in rows for spec in columns for name in sorted(ESTIMATORS))
+    return tuple(
+        _combination_of(kernel, spec, name, dim) for kernel in rows for spec in columns for name in sorted(ESTIMATORS)
+    )
 
 
 def _kernels() -> list[Kernel]:
@@ -131,7 +133,7 @@ def _with_norms(kind: type[Any]) -> Iterator[Projection]:
             continue
 
 
-def _ask(kernel: Kernel, spec: Projection, name: str, dim: int) -> Combination:
+def _combination_of(kernel: Kernel, spec: Projection, name: str, dim: int) -> Combination:
     rows = np.concatenate([np.eye(dim), np.ones((1, dim)) / dim])
     refusals: list[str] = []
     for number in range(4 * dim, 8 * dim + 1):  # some maps exist with even, odd or few numbers of features only
@@ -142,11 +144,11 @@ def _ask(kernel: Kernel, spec: Projection, name: str, dim: int) -> Combination:
             if refusals[-2:-1] == refusals[-1:]:
                 break  # the same words again: it is not the number that is refused
             continue
-        return Combination(kernel, spec, name, *_known(phi, rows), number)
+        return Combination(kernel, spec, name, *_closed_forms(phi, rows), number)
     return Combination(kernel, spec, name, "undefined", refusals[-1].partition("; got ")[0], None)
 
 
-def _known(phi: FeatureMap, rows: Float64) -> tuple[str, str]:
+def _closed_forms(phi: FeatureMap, rows: Float64) -> tuple[str, str]:
     try:
         phi.mean(rows, rows[::-1])
     except NoClosedForm as error:

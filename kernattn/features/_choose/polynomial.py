@@ -4,7 +4,7 @@ from copy import deepcopy
 
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
-from kernattn.features._choose.ranking import contest
+from kernattn.features._choose.ranking import measure_until_decided
 from kernattn.features._choose.sample import draw_sample, redraw_seeds
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
 from kernattn.features._choose.targets import KernelTarget
@@ -39,5 +39,5 @@ def _typically_best(request: Request, data: Data) -> str:
     names = [n for n in sorted(rows_of(request.kernel)) if n != "exact" and (even or not ESTIMATORS[n].paired)]
     maps = {name: _draw(request._replace(rng=deepcopy(request.rng)), name) for name in names}
     target = KernelTarget(request.kernel, draw_sample(data, request.rng))
-    measured = contest(maps, target, redraw_seeds(request.rng))
+    measured = measure_until_decided(maps, target, redraw_seeds(request.rng))
     return min(maps, key=lambda name: measured[name].error)

@@ -12,7 +12,7 @@ from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.sample import REDRAWS
 from kernattn.features._choose.targets import Measured, Target, geometric_mean
 from kernattn.features._exponential.asymmetric import AsymmetricExponential
-from kernattn.features._moments.pairs import beyond
+from kernattn.features._moments.pairs import without_warnings
 from kernattn.projections import Iid
 
 STUDENT = {
@@ -36,7 +36,7 @@ class Prediction(NamedTuple):
     of_iid: bool
 
 
-@beyond
+@without_warnings
 def predict(phi: Any, target: Target) -> Prediction:
     """Predict variance plus squared bias, weighted as the target weighs entries of the kernel.
 
@@ -76,8 +76,8 @@ class Measurement(NamedTuple):
     over_uniform_each: tuple[float, ...] | None
 
 
-@beyond
-def contest(
+@without_warnings
+def measure_until_decided(
     maps: Mapping[str, FeatureMap],
     target: Target,
     seeds: Sequence[np.random.SeedSequence],
@@ -100,7 +100,7 @@ def contest(
             _redraw(draws[name], maps[name], target, seeds[:number])
         if not decides:
             break
-        mean, spread = _behind([_logs([each.error for each in draws[name]]) for name in alive])
+        mean, spread = _distance_to_best([_logs([each.error for each in draws[name]]) for name in alive])
         if (2 * spread - mean <= np.log(LOSS)).all():
             break
         least = alive[int(np.argmin(mean))]
@@ -142,7 +142,7 @@ def _compare_with_uniform(
             ends[name] = _over_uniform(draws[name])
 
 
-def _behind(logs: Sequence[Float64]) -> tuple[Float64, Float64]:
+def _distance_to_best(logs: Sequence[Float64]) -> tuple[Float64, Float64]:
     """Return how far logarithms (R,) are above those whose mean is least, in the mean, and its standard errors."""
     differences = np.stack(logs) - min(logs, key=lambda each: float(np.mean(each)))
     return np.mean(differences, axis=-1), np.std(differences, axis=-1, ddof=1) / np.sqrt(differences.shape[-1])

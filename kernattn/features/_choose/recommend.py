@@ -15,13 +15,13 @@ from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel
-from kernattn.features._choose.ranking import contest, predict
+from kernattn.features._choose.ranking import measure_until_decided, predict
 from kernattn.features._choose.sample import REDRAWS, Sample, check_values, draw_sample, redraw_seeds
 from kernattn.features._choose.spectral import candidates, objective_of
 from kernattn.features._choose.table import ESTIMATORS
 from kernattn.features._choose.targets import TARGETS
 from kernattn.features._data import check_inputs, check_size
-from kernattn.features._moments.pairs import beyond
+from kernattn.features._moments.pairs import without_warnings
 from kernattn.features._spectral.spectra import check_spectrum
 from kernattn.kernels import Kernel
 from kernattn.projections import PROJECTIONS, Projection, resolve
@@ -263,7 +263,7 @@ def recommend(
         except ParameterError as error:
             refusal = error
             continue
-        found = contest(maps, target, seeds, decides=goal == "attention", tells=True)
+        found = measure_until_decided(maps, target, seeds, decides=goal == "attention", tells=True)
         for name, phi in maps.items():
             prediction, measured = predict(phi, target), found[name]
             predicted = prediction.error**0.5
@@ -285,7 +285,7 @@ def recommend(
     )
 
 
-@beyond
+@without_warnings
 def _medians(kernel: Kernel, sample: Sample) -> tuple[float, float]:
     """Return the medians of |x' + y'|^2 and |x' - y'|^2 over queries and keys."""
     scale = kernel.input_scale(sample.queries.shape[1])

@@ -7,7 +7,7 @@ from kernattn._runtime.checks import check_room, one_of
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
-from kernattn.features._choose.ranking import contest, predict
+from kernattn.features._choose.ranking import measure_until_decided, predict
 from kernattn.features._choose.sample import draw_sample, redraw_seeds
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
 from kernattn.features._choose.targets import TARGETS
@@ -57,7 +57,7 @@ def _best(request: Request) -> str:
     target = TARGETS[request.objective](request.kernel, sample)
     if request.objective == "kernel":
         return min(maps, key=lambda name: predict(maps[name], target).error)
-    measured = contest(maps, target, redraw_seeds(request.rng))
+    measured = measure_until_decided(maps, target, redraw_seeds(request.rng))
     return min(maps, key=lambda name: measured[name].error)
 
 

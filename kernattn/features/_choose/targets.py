@@ -15,7 +15,7 @@ from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.lazy import lazy
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.sample import Sample
-from kernattn.features._moments.pairs import beyond
+from kernattn.features._moments.pairs import without_warnings
 from kernattn.kernels import Kernel
 
 ROUNDING = 1e-26  # squared relative error that sums of this size may leave
@@ -64,7 +64,7 @@ class KernelTarget(Target):
         return self.kernel._log_scaled_matrix(self.sample.queries, self.sample.keys)
 
     @lazy
-    @beyond
+    @without_warnings
     def _sizes(self) -> Float64:
         """What the squares of a row's values are divided by, (s, 1)."""
         squares = np.sum(self._exact[0] ** 2, axis=-1, keepdims=True)
@@ -72,12 +72,12 @@ class KernelTarget(Target):
         return sizes
 
     @lazy
-    @beyond
+    @without_warnings
     def weights(self) -> Float64:
         values, log = self._exact
         return (np.exp(-2 * log) / self._sizes + 0 * values)[None]
 
-    @beyond
+    @without_warnings
     def measured(self, phi: FeatureMap) -> Measured:
         (values, log), (estimate, unit) = self._exact, _entries(*_features(phi, self.sample))
         return Measured(_clean(np.sum((estimate * np.exp(unit - log) - values) ** 2 / self._sizes)))
@@ -102,7 +102,7 @@ class AttentionTarget(Target):
         return [None, *kinds] if self.sample.values is None else kinds
 
     @lazy
-    @beyond
+    @without_warnings
     def _exact(self) -> tuple[Float64, Float64]:
         """The weights of attention, (s, t), and the logarithms of the normalisers, (s, 1)."""
         q, k, visible = self.sample.queries, self.sample.keys, self.sample.visible
@@ -122,7 +122,7 @@ class AttentionTarget(Target):
         return np.asarray([np.sum(each**2) for each in sums])
 
     @lazy
-    @beyond
+    @without_warnings
     def _of_uniform(self) -> Float64:
         """The squared error of uniform attention for each kind of values; 0 where it is rounding."""
         exact, visible = self._exact[0], self.sample.visible
@@ -131,13 +131,13 @@ class AttentionTarget(Target):
         return np.where(squares > ROUNDING * self._sizes, squares, 0.0)
 
     @lazy
-    @beyond
+    @without_warnings
     def _sizes(self) -> Float64:
         """The sum of squares of attention's outputs for each kind of values."""
         return self._squares(self._exact[0])
 
     @lazy
-    @beyond
+    @without_warnings
     def weights(self) -> Float64:
         exact, log = self._exact
         kinds = []
@@ -153,11 +153,11 @@ class AttentionTarget(Target):
         return np.asarray(kinds if visible is None else [np.where(visible, each, 0.0) for each in kinds])
 
     @lazy
-    @beyond
+    @without_warnings
     def uniform(self) -> float:
         return geometric_mean(self._of_uniform / self._sizes)
 
-    @beyond
+    @without_warnings
     def measured(self, phi: FeatureMap) -> Measured:
         queries, keys = _features(phi, self.sample)
         rows, visible = _entries(queries, keys)[0], self.sample.visible

@@ -16,7 +16,7 @@ from kernattn._arrays.namespaces import Array, Float64
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._sums.units import balanced
 from kernattn.features._composite.base import Composite
-from kernattn.features._moments.pairs import gap, spread
+from kernattn.features._moments.pairs import bias_of, clean_variance
 
 
 @final
@@ -62,11 +62,11 @@ class TensorProduct(Composite):
     def _bias(self, x: Float64, y: Float64) -> Float64:
         means = [phi.mean(x, y) for phi in self.maps]
         kernels = [mean - phi.bias(x, y) for mean, phi in zip(means, self.maps, strict=True)]
-        return gap(reduce(_times, means), reduce(_times, kernels))
+        return bias_of(reduce(_times, means), reduce(_times, kernels))
 
     def _variance(self, x: Float64, y: Float64) -> Float64:
         means, variances = [phi.mean(x, y) for phi in self.maps], [phi.variance(x, y) for phi in self.maps]
-        return spread(self._reduce_variances(means, variances), reduce(_times, means))
+        return clean_variance(self._reduce_variances(means, variances), reduce(_times, means))
 
 
 def _times(a: Float64, b: Float64) -> Float64:

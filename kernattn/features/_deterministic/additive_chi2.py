@@ -14,7 +14,7 @@ from kernattn._runtime.checks import finite_number, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import DeterministicMap
 from kernattn.features._moments.bounds import Terms
-from kernattn.features._moments.pairs import gap
+from kernattn.features._moments.pairs import bias_of
 from kernattn.kernels import AdditiveChi2
 
 INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}  # Vedaldi and Zisserman, section 5
@@ -74,7 +74,7 @@ class AdditiveChi2Features(DeterministicMap):
         return ScaledFeatures(xp.concat(parts, axis=-1), zeros(xp, (*x.shape[:-1], 1), dtype, x))
 
     def _bias(self, x: Float64, y: Float64) -> Float64:
-        return gap(self.mean(x, y), AdditiveChi2().pairs(x, y))
+        return bias_of(self.mean(x, y), AdditiveChi2().pairs(x, y))
 
     def _terms(self, x: Float64, y: Float64) -> Terms:
         kernel, dim = AdditiveChi2().pairs(x, y), x.shape[-1]

@@ -16,7 +16,7 @@ from kernattn.features._base.deterministic import DeterministicMap
 from kernattn.features._data import check_size, checked_data
 from kernattn.features._deterministic.fit import fit_weights
 from kernattn.features._deterministic.rules import BY_NAME, NODES, fold_opposites
-from kernattn.features._moments.pairs import gap
+from kernattn.features._moments.pairs import bias_of
 from kernattn.features._spectral.spectra import has_normal_frequencies
 from kernattn.kernels import Kernel
 from kernattn.ops.features.reference import scaled
@@ -78,7 +78,7 @@ class Quadrature(DeterministicMap):
         return ScaledFeatures(values * constant(xp, factors, accumulation_dtype(xp, x), x), log_scale)
 
     def _bias(self, x: Float64, y: Float64) -> Float64:
-        return gap(self.mean(x, y), self.kernel.pairs(x, y))
+        return bias_of(self.mean(x, y), self.kernel.pairs(x, y))
 
 
 def quadrature(kernel: Kernel, dim: int, level: int, rule: str = "tensor", data: Array | None = None) -> Quadrature:

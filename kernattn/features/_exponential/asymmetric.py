@@ -18,7 +18,7 @@ from kernattn.features._exponential.dense import DenseExponential
 from kernattn.features._exponential.tilts import best_tilt
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.moments import Moments
-from kernattn.features._moments.pairs import beyond, bring_together, gap
+from kernattn.features._moments.pairs import bias_of, bring_together, without_warnings
 from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.map import IMMENSE, check_exponential
 from kernattn.kernels import Kernel, Softmax
@@ -152,7 +152,7 @@ class AsymmetricExponential(FeatureMap):
         return self._moments(x, y).mean
 
     def _bias(self, x: Float64, y: Float64) -> Float64:
-        return gap(self._mean(x, y), self.kernel.pairs(x, y))
+        return bias_of(self._mean(x, y), self.kernel.pairs(x, y))
 
     def _variance(self, x: Float64, y: Float64) -> Float64:
         return self.inner._variance_of(self._moments(x, y))
@@ -164,7 +164,7 @@ class AsymmetricExponential(FeatureMap):
         """Return the moments of one frequency's term for queries x and keys y (..., d)."""
         return self.inner._moments_times(*self._transformed(x, y))
 
-    @beyond
+    @without_warnings
     def _tails(self, x: Float64, y: Float64) -> Tails:
         left, right, _ = self._transformed(x, y)
         return Tails(self.inner._squared_skewness(left, right), len(self.inner.omega))

@@ -5,7 +5,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ShapeError
 
-beyond = np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
+without_warnings = np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
 """Closed forms are infinite where they are beyond the floats, without a warning."""
 
 
@@ -44,12 +44,12 @@ def bring_together(x: Float64, y: Float64, limit: float) -> tuple[Float64, Float
     return x * factor, y * factor
 
 
-def gap(mean: Float64, kernel: Float64) -> Float64:
+def bias_of(mean: Float64, kernel: Float64) -> Float64:
     """Return a mean less its kernel; 0 where both are alike beyond the floats."""
     return np.asarray(np.where(mean == kernel, 0.0, mean - kernel))
 
 
-def spread(variance: Float64, mean: Float64) -> Float64:
+def clean_variance(variance: Float64, mean: Float64) -> Float64:
     """Return a variance beside its mean: never negative, infinite where a difference of infinities, NaN as the mean."""
     known = np.where(np.isnan(variance), np.inf, np.maximum(variance, 0.0))
     return np.asarray(np.where(np.isnan(mean), np.nan, known))

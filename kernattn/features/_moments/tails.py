@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64
-from kernattn.features._moments.pairs import beyond
+from kernattn.features._moments.pairs import without_warnings
 
 
 class Tails(NamedTuple):
@@ -16,13 +16,13 @@ class Tails(NamedTuple):
     terms: int  # of one draw
 
 
-@beyond
+@without_warnings
 def squared_skewness(variance: Float64, third: Float64) -> Float64:
     r"""Return :math:`\mu_3^2 / \mu_2^3` of the central moments of a term, 0 where there is no variance."""
     return np.asarray(np.where(variance > 0, third**2 / np.maximum(variance, 0.0) ** 3, 0.0))
 
 
-@beyond
+@without_warnings
 def squared_skewness_of_logs(log_power: Callable[[int], Float64]) -> Float64:
     r"""Return :math:`\mu_3^2 / \mu_2^3` of a positive term t, of :math:`\log E\,t^k` for k = 1, 2 and 3.
 

@@ -15,11 +15,11 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import instance_of, positive_integer
 from kernattn._runtime.lazy import lazy
 from kernattn._runtime.random import RNG, generator
-from kernattn._sums.units import nearer
+from kernattn._sums.units import scaled_down
 from kernattn.errors import NoClosedForm
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
-from kernattn.features._moments.pairs import gap, spread
+from kernattn.features._moments.pairs import bias_of, clean_variance
 from kernattn.features._spectral.map import check_frequencies
 from kernattn.kernels import ArcCosine
 from kernattn.kernels._arccosine import arccosine
@@ -75,7 +75,7 @@ class ArcCosineFeatures(FeatureMap):
         if self.spec is not None:
             return scaled(x, self.spec)
         xp, order = namespace(x=x), self.kernel.order
-        rows, octaves = nearer(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False), tiny=True)
+        rows, octaves = scaled_down(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False), tiny=True)
         u = projected(rows, self.omega)  # (..., n, m)
         values = xp.where(u > 0, u**order, xp.zeros_like(u)) * (2 / len(self.omega)) ** 0.5
         return ScaledFeatures(values, order * log(2) * octaves)
@@ -88,13 +88,13 @@ class ArcCosineFeatures(FeatureMap):
         return self._term(x, y, self.kernel.order)
 
     def _bias(self, x: Float64, y: Float64) -> Float64:
-        return gap(self._mean(x, y), self.kernel.pairs(x, y))
+        return bias_of(self._mean(x, y), self.kernel.pairs(x, y))
 
     def _variance(self, x: Float64, y: Float64) -> Float64:
         if self.projection.pairs(*self.omega.shape):
             raise self._no_variance()
         mean, second, _ = self._moments(x, y)
-        return spread(second - mean**2, mean) / len(self.omega)
+        return clean_variance(second - mean**2, mean) / len(self.omega)
 
     def _terms(self, x: Float64, y: Float64) -> Terms:
         size = np.full(len(x), 2.0) if self.kernel.order == 0 else None

@@ -17,7 +17,7 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import moderate_number, positive_integer, shown
 from kernattn._runtime.lazy import lazy
 from kernattn._runtime.random import RNG, generator
-from kernattn._sums.units import held, nearer, restored
+from kernattn._sums.units import clipped, restored, scaled_down
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._spectral.map import check_frequencies
@@ -102,7 +102,7 @@ class Generalized(FeatureMap):
         xp, amplitude = namespace(x=x), len(self.omega) ** -0.5
         x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
         degree = DEGREES.get(self.function) if isinstance(self.function, str) else None
-        rows, octaves = nearer(xp, x, tiny=degree is not None)
+        rows, octaves = scaled_down(xp, x, tiny=degree is not None)
         u = projected(rows, self.omega)  # (..., n, m)
         if degree is not None:
             values, log_scale = COMPUTED[str(self.function)](xp, u), degree * log(2) * octaves
@@ -112,7 +112,7 @@ class Generalized(FeatureMap):
             values, log_scale = parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1), xp.zeros_like(octaves)
         if isinstance(self.h, str):
             squares = xp.sum((self.scale * x) ** 2, axis=-1, keepdims=True)
-            log_scale = log_scale + held(xp, EXPONENTS[self.h] * held(xp, squares))
+            log_scale = log_scale + clipped(xp, EXPONENTS[self.h] * clipped(xp, squares))
         elif self.h is not None:
             values = values * _factors(xp, self.h, self.scale * x)
         return ScaledFeatures(values * amplitude, log_scale)

@@ -40,7 +40,7 @@ LOOKED_AT = 512  # rows of a precomputed kernel whose eigenvalues are computed, 
 LIKE_ROUNDING, ROUNDING = 1e-5, {"float16": 1e-3, "bfloat16": 8e-3}  # of the largest number or eigenvalue
 
 
-def _as_before(function: F) -> F:
+def _takes_old_order(function: F) -> F:
     """Let `nystrom` be called as in 0.1: (kernel, data, num_features, landmarks), landmarks a method or an array."""
 
     @old_order((Kernel, str), "kernel")
@@ -66,7 +66,7 @@ class _Choice(NamedTuple):
     residual: float | None = None
 
 
-@_as_before
+@_takes_old_order
 def nystrom(
     data: Array,
     kernel: Kernel | Literal["precomputed"],
@@ -220,13 +220,13 @@ def _shorten(gram: Gram, landmarks: NDArray[Any], target: float | None) -> _Choi
     """Choose the first landmarks that reach the target, or all of them."""
     if target is None:
         return _Choice(landmarks)
-    residuals = prefix_residuals(gram, landmarks, _among(gram, landmarks))
+    residuals = prefix_residuals(gram, landmarks, _matrix_of(gram, landmarks))
     enough = np.flatnonzero(residuals <= target)
     count = int(enough[0]) + 1 if len(enough) else len(landmarks)
     return _Choice(landmarks[:count], float(residuals[count - 1]))
 
 
-def _among(gram: Gram, landmarks: NDArray[Any]) -> Float64:
+def _matrix_of(gram: Gram, landmarks: NDArray[Any]) -> Float64:
     """Return the landmarks' own matrix, (m, m)."""
     check_room("the matrix of landmarks, its eigenvectors and LAPACK's work", (4, len(landmarks), len(landmarks)))
     if landmarks.ndim == 1:
@@ -242,7 +242,7 @@ def _make_map(gram: Gram, choice: _Choice, cutoff: float) -> Nystrom:
     landmarks, indices, points = choice.landmarks, None, None
     if gram.kernel is None and len(landmarks) == len(gram):
         landmarks = np.arange(len(gram))  # rows with the landmarks are rows with all of the data
-    values, vectors = np.linalg.eigh(_among(gram, landmarks))
+    values, vectors = np.linalg.eigh(_matrix_of(gram, landmarks))
     if landmarks.ndim == 1:
         indices = landmarks
         indices.setflags(write=False)

@@ -83,18 +83,18 @@ def leverage(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
         scores = _scores(gram, rows, sample, weights, rank)
         if not sizes:
             break
-        chance = _chances(scores, m)
+        chance = _probabilities(scores, m)
         taken = rng.random(len(rows)) < chance
         taken[np.argmax(chance)] = True
         sample, weights = rows[taken], chance[taken] ** -0.5
         rows = order[: sizes.pop()]
-    line = np.cumsum(_chances(scores, m))  # systematic sampling: rows are in random order already
+    line = np.cumsum(_probabilities(scores, m))  # systematic sampling: rows are in random order already
     marks = (np.arange(m) + rng.random()) * (line[-1] / m)
     indices: NDArray[np.int64] = rows[np.minimum(np.searchsorted(line, marks, side="right"), len(rows) - 1)]
     return indices
 
 
-def _chances(scores: Float64, m: int) -> Float64:
+def _probabilities(scores: Float64, m: int) -> Float64:
     """Return min(1, c scores) with the c that makes them add up to m; a score of 0 counts as next to nothing."""
     scores = scores + 1e-12 * max(float(np.max(scores)), 1e-100)
     if m >= len(scores):

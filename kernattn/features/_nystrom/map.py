@@ -30,7 +30,7 @@ from kernattn._runtime.random import RNG
 from kernattn._sums.units import balanced, multiplied
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
-from kernattn.features._moments.pairs import gap
+from kernattn.features._moments.pairs import bias_of
 from kernattn.features._nystrom.gram import BLOCK
 from kernattn.kernels import Kernel
 from kernattn.ops.features import OP
@@ -134,7 +134,7 @@ class Nystrom(FeatureMap):
         one, other = (self._product(rows[..., None, :]) for rows in (x, y))
         product = np.sum(one.values * other.values, axis=-1, keepdims=True)
         mean = multiplied(ScaledFeatures(product, one.log_scale + other.log_scale), x)[..., 0, 0]
-        return gap(mean, self.kernel.pairs(x, y))
+        return bias_of(mean, self.kernel.pairs(x, y))
 
     def _variance(self, x: Float64, y: Float64) -> Float64:
         raise NoClosedForm(_WHY.format("variance"))

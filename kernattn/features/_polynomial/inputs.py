@@ -9,7 +9,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, namespace
 from kernattn._runtime.lazy_scipy import sparse
-from kernattn._sums.units import in_units, nearer
+from kernattn._sums.units import in_units, scaled_down
 from kernattn.kernels import Polynomial
 
 
@@ -40,7 +40,7 @@ def augment_csr(kernel: Polynomial, x: Any) -> Any:
 def unit_rows(kernel: Polynomial, x: Array) -> tuple[Array, Array]:
     """Return augmented rows over their largest magnitude, and its logarithm (..., n, 1); 0 for a row of zeros."""
     xp = namespace(x=x)
-    x, octaves = nearer(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+    x, octaves = scaled_down(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
     x = augment(kernel, x, octaves)
     size = xp.max(xp.abs(x), axis=-1, keepdims=True)
     size = xp.where(xp.isfinite(size) & (size > 0), size, xp.ones_like(size))
@@ -72,6 +72,6 @@ def pair_sums(kernel: Polynomial, x: Float64, y: Float64) -> tuple[PairSums, Flo
 
 def _scale_rows(kernel: Polynomial, x: Float64) -> tuple[Float64, Float64]:
     """Return augmented rows over a power of two of their size, and the octaves (..., 1)."""
-    x, octaves = nearer(np, x)
+    x, octaves = scaled_down(np, x)
     x, more = in_units(np, augment(kernel, x, octaves))
     return x, octaves + more

@@ -17,7 +17,7 @@ from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._base.map import SpecMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.moments import Moments
-from kernattn.features._moments.pairs import beyond, bring_together, gap, spread
+from kernattn.features._moments.pairs import bias_of, bring_together, clean_variance, without_warnings
 from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.spectra import Spectrum, has_normal_frequencies, spectrum
 from kernattn.kernels import Kernel
@@ -130,7 +130,7 @@ class RandomFeatureMap(SpecMap):
 
     @final
     def _bias(self, x: Float64, y: Float64) -> Float64:
-        return gap(self._mean(x, y), self.kernel.pairs(x, y))
+        return bias_of(self._mean(x, y), self.kernel.pairs(x, y))
 
     @final
     def _variance(self, x: Float64, y: Float64) -> Float64:
@@ -145,7 +145,7 @@ class RandomFeatureMap(SpecMap):
         variance = (second - mean**2) / frequencies
         for pair, count in self.projection.pairs(frequencies, dim).items():
             variance = variance + (cross(pair) - mean**2) * count / frequencies**2
-        return spread(variance, mean)
+        return clean_variance(variance, mean)
 
     @final
     def _terms(self, x: Float64, y: Float64) -> Terms:
@@ -154,7 +154,7 @@ class RandomFeatureMap(SpecMap):
         return of_frequencies(self.projection, self.omega.shape, features, moments, self.bias(x, y), size)
 
     @final
-    @beyond
+    @without_warnings
     def _tails(self, x: Float64, y: Float64) -> Tails:
         pair = self._scaled_pairs(x, y)
         try:

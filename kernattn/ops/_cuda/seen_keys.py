@@ -1,13 +1,13 @@
-"""Which keys the queries that ask for anything see: what stands in the others counts for nothing."""
+"""Which keys have cotangents: those that a query with a cotangent sees. What stands in others counts for nothing."""
 
 from kernattn._arrays.namespaces import Array
-from kernattn._sums.cotangents import onto
+from kernattn._sums.cotangents import sum_onto
 from kernattn.ops._cuda import cupy
 from kernattn.ops._cuda.axes import broadcast
 
 
 def mask_of_seen_keys(
-    asks: Array,
+    has_cotangent: Array,
     length: int,
     key_lead: tuple[int, ...],
     key_mask: Array | None,
@@ -16,17 +16,17 @@ def mask_of_seen_keys(
     runs: Array | None = None,
     end: bool = False,
 ) -> Array:
-    """Return which keys (*key_lead, length) are told anything, as bytes: those that a query which `asks` sees.
+    """Return which keys (*key_lead, length) have cotangents, as bytes: those that a query which has one sees.
 
-    asks (*lead, n) are bytes of queries, the last of which stands beside the last key; runs (*key_lead, n) are numbers
-    of the segments in which they see. With `end`, one more asks after the last token.
+    has_cotangent (*lead, n) are bytes of queries, the last of which stands beside the last key; runs (*key_lead, n) are
+    numbers of the segments in which they see. With `end`, one more has a cotangent after the last token.
     """
-    n = asks.shape[-1]
-    asks = onto(cupy, asks, (*key_lead, n), cupy.max)
+    n = has_cotangent.shape[-1]
+    has_cotangent = sum_onto(cupy, has_cotangent, (*key_lead, n), cupy.max)
     if not causal:
-        found = cupy.broadcast_to(cupy.max(asks, axis=-1, keepdims=True) > 0, (*key_lead, length))
+        found = cupy.broadcast_to(cupy.max(has_cotangent, axis=-1, keepdims=True) > 0, (*key_lead, length))
     else:
-        later = cupy.flip(cupy.cumsum(cupy.flip(asks, axis=-1), axis=-1, dtype=cupy.int64), axis=-1) + int(end)
+        later = cupy.flip(cupy.cumsum(cupy.flip(has_cotangent, axis=-1), axis=-1, dtype=cupy.int64), axis=-1) + int(end)
         if runs is not None:
             later = later - _after_runs(later, runs)
         before = cupy.broadcast_to(later[..., :1], (*key_lead, max(0, length - n)))

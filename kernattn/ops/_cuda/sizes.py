@@ -1,4 +1,4 @@
-"""Sizes: C types of arrays, tiles of shared memory, whole numbers of blocks; and how a compiler is told of them."""
+"""Sizes: C types of arrays, tiles of shared memory, whole numbers of blocks; and how a compiler gets them."""
 
 import numpy as np
 

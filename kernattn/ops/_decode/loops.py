@@ -22,7 +22,7 @@ from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import exponential
 from kernattn.ops._numba.codegen.memory import aligned, pad, window
 from kernattn.ops._numba.codegen.registers import LINE, ROWS, VECTOR
-from kernattn.ops._numba.helper_threads import close, offer_of, open_, take
+from kernattn.ops._numba.helper_threads import close_board, make_offer, share_slabs, take_board
 from kernattn.ops._numba.tiles.products import FULL, product, register_block
 from kernattn.ops.step.loops import advance_heads
 
@@ -438,7 +438,7 @@ def _slab(arguments, low, high):
     _run_sequences(*(arguments + (low, high)))  # noqa: RUF005
 
 
-_offer = offer_of(_slab)
+_offer = make_offer(_slab)
 
 
 @compiled
@@ -451,9 +451,9 @@ def decode(sizes, eps, weights, maps, kinds, capacity, memories, places, lengths
     (B, turned), or nothing.
     """
     arguments = (sizes, eps, weights, maps, kinds, capacity, memories, places, lengths, turns, x, out)
-    if slabs < 2 or take(board):
+    if slabs < 2 or take_board(board):
         _run_sequences(*(arguments + (0, lengths.size)))  # noqa: RUF005
     else:
         _offer(board, arguments)
-        open_(board, slabs, lengths.size)
-        close(board)
+        share_slabs(board, slabs, lengths.size)
+        close_board(board)

@@ -12,7 +12,7 @@ from kernattn.ops._decode.loops import EXPERT_COLUMNS, Experts, Sizes, decode
 from kernattn.ops._decode.memories import Memories
 from kernattn.ops._decode.packing import Pair, most_room, packed_maps, packed_weights
 from kernattn.ops._decode.rows_loops import ACTIVATIONS
-from kernattn.ops._numba.helper_threads import crew
+from kernattn.ops._numba.helper_threads import board_for
 
 FEWEST = 16  # sequences that a thread is handed: it reads all weights for them
 SECONDS_PER_WEIGHT = 2.5e-11  # and for each sequence; decides when to share
@@ -61,6 +61,6 @@ class Stack:
         decode(
             self._numbers, self._eps, self.weights, self._maps[:3], self._kinds, memories.room, memories.flat,
             memories.places, lengths, turns.reshape(-1), rows.reshape(-1), out.reshape(-1),
-            *crew(max(1, count // FEWEST), self.weights.size * count * SECONDS_PER_WEIGHT),
+            *board_for(max(1, count // FEWEST), self.weights.size * count * SECONDS_PER_WEIGHT),
         )  # fmt: skip
         return out

@@ -72,10 +72,10 @@ def _pause(context):
     return types.void(), codegen
 
 
-def offer_of(slab):
+def make_offer(slab):
     """Return the intrinsic that puts a part of loops, ``slab(arguments, low, high)``, and its arguments on a board.
 
-    They lie in the frame of the function that calls the intrinsic, which must not return before `close` has.
+    They lie in the frame of the function that calls the intrinsic, which must not return before `close_board` has.
     """
 
     @intrinsic
@@ -125,13 +125,13 @@ def _work(board, helps):
 
 
 @inner
-def take(board):
+def take_board(board):
     """Take a board, or say that another thread has it."""
     return _swap(board, OWNER, 1) == 1
 
 
 @inner
-def open_(board, slabs, count):
+def share_slabs(board, slabs, count):
     """Share what a board that was taken offers, in slabs of range(count), and take part."""
     board[SLABS], board[COUNT] = slabs, count
     board[TAKEN], board[LAST] = 0, slabs - 1
@@ -140,7 +140,7 @@ def open_(board, slabs, count):
 
 
 @inner
-def close(board):
+def close_board(board):
     """Let nobody in, wait until nobody is in, and give the board back."""
     _add(board, TURN, 1)
     while _get(board, INSIDE, 0) > 0:
@@ -168,7 +168,7 @@ def _watch(board, calls, seen):
     _add(board, WATCHERS, -1)
 
 
-class _Crew:
+class _Helpers:
     """A board, and when helpers were last needed there and last sent for."""
 
     def __init__(self) -> None:
@@ -198,19 +198,19 @@ def ready() -> None:
     _watch(np.zeros(PLACES, np.int64), np.zeros(1, np.int64), 1)
 
 
-_crew = _Crew()
+_helpers = _Helpers()
 
 
 def _renew() -> None:
     """Forget the parent's board, on which nobody looks in a forked child."""
-    global _crew  # noqa: PLW0603
-    _crew = _Crew()
+    global _helpers  # noqa: PLW0603
+    _helpers = _Helpers()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def crew(count: int, seconds: float) -> tuple[NDArray[Any], int]:
+def board_for(count: int, seconds: float) -> tuple[NDArray[Any], int]:
     """Return the board on which to share a loop over range(count) of so many seconds, and the number of slabs."""
-    return _crew.board, _crew.slabs(count, seconds)
+    return _helpers.board, _helpers.slabs(count, seconds)

@@ -38,7 +38,7 @@ def attend(
 
 
 class _Plan(NamedTuple):
-    """What shapes tell: it is made once for all calls of one form."""
+    """What follows from shapes alone: made once for all calls of one form."""
 
     out: tuple[int, ...]
     reads: NDArray[np.int64]  # (R, 3) heads of q, of the state and of out that meet

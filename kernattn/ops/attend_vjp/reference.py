@@ -8,7 +8,7 @@ from types import ModuleType
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn._maps.spec import MapSpec, ScaledFeatures
-from kernattn._sums.cotangents import MapCotangent, beside, onto, onto_sums, weight
+from kernattn._sums.cotangents import MapCotangent, onto_sums, sum_onto, weight, with_column
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops.features.reference import relative
 from kernattn.ops.features_vjp.reference import pull_back
@@ -21,7 +21,7 @@ def attend_vjp(
     xp = namespace(q=q)
     q, weights, ghat = over_normalisers(xp, q, q_spec, out, normaliser, g)
     f, sums = pull_reading(xp, weights, ghat, state)
-    return onto_sums(xp, sums, state), pull_back(q, q_spec, onto(xp, f, (*q.shape[:-1], f.shape[-1])), False, learn)
+    return onto_sums(xp, sums, state), pull_back(q, q_spec, sum_onto(xp, f, (*q.shape[:-1], f.shape[-1])), False, learn)
 
 
 def over_normalisers(
@@ -37,13 +37,13 @@ def over_normalisers(
     alive = xp.any(g != 0, axis=-1, keepdims=True) & (normaliser.z != 0)[..., None]  # (..., n, 1)
     out = xp.where(alive, out, xp.zeros_like(out))
     g = xp.where(alive, g, xp.zeros_like(g))
-    asked = onto(xp, xp.astype(alive, dtype), (*q.shape[:-1], 1)) > 0
+    asked = sum_onto(xp, xp.astype(alive, dtype), (*q.shape[:-1], 1)) > 0
     q = xp.where(asked, q, xp.zeros_like(q))
     (values, log_scale), own = relative(q, q_spec, False)
     peak, z = (xp.where(alive[..., 0], x, xp.ones_like(x)) for x in normaliser)
     less = (peak - own) + xp.log(xp.abs(z))
     log_scale = xp.where(alive, log_scale - less[..., None], -xp.inf)
-    ghat = beside(xp, g, -xp.sum(g * out, axis=-1)) * xp.sign(z)[..., None]
+    ghat = with_column(xp, g, -xp.sum(g * out, axis=-1)) * xp.sign(z)[..., None]
     return q, ScaledFeatures(values, log_scale), ghat
 
 
@@ -56,7 +56,7 @@ def pull_reading(
         log_scale = xp.where(visible[..., None], log_scale, -xp.inf)
         ghat = xp.where(visible[..., None], ghat, xp.zeros_like(ghat))
     factor = weight(xp, log_scale + keys.peak[..., None, :])
-    f = factor * xp.matmul(ghat, xp.matrix_transpose(beside(xp, keys.s, keys.z)))
+    f = factor * xp.matmul(ghat, xp.matrix_transpose(with_column(xp, keys.s, keys.z)))
     f = xp.where(log_scale == -xp.inf, xp.zeros_like(f), f)
     peak = -xp.max(log_scale, axis=-2)
     weights = queries.values * xp.exp(log_scale + finite(xp, peak)[..., None, :])

@@ -48,7 +48,7 @@ class _Work(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What shapes tell: it is made once for all calls of one form."""
+    """What follows from shapes alone: made once for all calls of one form."""
 
     q: tuple[int, ...]  # (heads, n, d), as the loop sees queries
     k: tuple[int, ...]

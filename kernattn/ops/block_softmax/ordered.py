@@ -1,4 +1,4 @@
-"""Keys as the parts of a plan want them: what is told of each, and their order."""
+"""Keys as the parts of a plan want them: the mask and the bias of each, and their order."""
 
 from typing import Any, NamedTuple
 

@@ -15,7 +15,7 @@ from kernattn._plans.parts import SIDE, Part, dense, tokens_of
 from kernattn._plans.plan import Plan
 from kernattn._plans.transposed import dense_from_keys, from_keys
 from kernattn._runtime.parallel import share
-from kernattn._sums.cotangents import onto
+from kernattn._sums.cotangents import sum_onto
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
 from kernattn.ops._numba.tiles.layout import accumulation, flat, narrow, nothing, seconds_of
@@ -36,26 +36,26 @@ def block_softmax_vjp(
     dtype, length = accumulation(q), k.shape[-2]
     how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
     mask, bias = mask_and_bias(key_mask, key_bias, (*how.lead, length), dtype)
-    told = nothing(dtype) if g_lse is None else flat(g_lse, dtype)
+    of_lse = nothing(dtype) if g_lse is None else flat(g_lse, dtype)
     count = len(how.states)
     queries, keys, values, of_out = (flat(each, dtype, (-1, *each.shape[-2:])) for each in (q, k, v, g))
     x = _Arrays(
-        queries, keys, values, of_out, mask, bias, told, float(scale),
+        queries, keys, values, of_out, mask, bias, of_lse, float(scale),
         np.empty(lse.size, dtype), np.empty(lse.size, dtype), np.empty(lse.size, np.bool_),
         np.zeros((*how.out_lead, *q.shape[-2:]), dtype), np.zeros((count, length, q.shape[-1]), dtype),
         np.zeros((count, length, v.shape[-1]), dtype), np.zeros((count if bias.size > 0 else 0, length, 1), dtype),
     )  # fmt: skip
     judge = partial(
         judge_rows, x.q, x.k, mask, bias, x.scale, KINDS.index(plan.kind), how.states, how.reads,
-        flat(out, dtype), flat(lse, dtype), x.g, told, x.shifts, x.dots, x.far,
+        flat(out, dtype), flat(lse, dtype), x.g, of_lse, x.shifts, x.dots, x.far,
     )  # fmt: skip
     share(judge, count, how.seconds_to_judge)
     ds = sum(_pull(work, x) for work in how.work)
     if x.far.any():
         ds += sum(_pull_far(head, x) for head in _heads(plan, q.shape[-2], length, how.states, how.reads))
     dk, dv, db = (y.reshape(*how.lead, length, -1) for y in (x.dk, x.dv, x.db))
-    dq, dk, dv = (narrow(onto(np, y, of.shape), of.dtype) for y, of in ((x.dq, q), (dk, k), (dv, v)))
-    of_bias = None if key_bias is None else narrow(onto(np, db[..., 0], key_bias.shape), key_bias.dtype)
+    dq, dk, dv = (narrow(sum_onto(np, y, of.shape), of.dtype) for y, of in ((x.dq, q), (dk, k), (dv, v)))
+    of_bias = None if key_bias is None else narrow(sum_onto(np, db[..., 0], key_bias.shape), key_bias.dtype)
     return dq, dk, dv, np.asarray(ds, dtype), of_bias
 
 
@@ -68,7 +68,7 @@ class _Arrays(NamedTuple):
     g: NDArray[Any]
     mask: NDArray[np.bool_]
     bias: NDArray[Any]
-    told: NDArray[Any]  # the cotangents of the log normalisers, or no numbers
+    of_lse: NDArray[Any]  # the cotangents of the log normalisers, or no numbers
     scale: float
     shifts: NDArray[Any]
     dots: NDArray[Any]
@@ -80,7 +80,7 @@ class _Arrays(NamedTuple):
 
 
 def _pull(work: _Work, x: _Arrays) -> float:
-    """Add what the queries of a part tell, and are told; return the cotangent of the scale."""
+    """Add the cotangents of queries and of keys that a part has; return that of the scale."""
     order, dq, ds = work.order, x.dq.reshape(-1), np.zeros(work.pieces)
     keys, found = (x.k, x.v, x.mask, x.bias), [x.dk, x.dv, x.db]
     if order is not None:
@@ -99,13 +99,13 @@ def _pull(work: _Work, x: _Arrays) -> float:
 
 
 def _pull_far(head: _Head, x: _Arrays) -> float:
-    """Add what the rows tell whose scores leave the floats, one by one, and are told; return the scale's cotangent."""
+    """Add the cotangents of rows whose scores leave the floats, one by one; return that of the scale."""
     parts, states, reads = head
     ds = np.zeros(len(states))
     rows = np.flatnonzero(x.far.reshape(-1, x.q.shape[1])[reads[..., 1].reshape(-1)].any(axis=0))
     for some, ends, tokens in _seen(parts, rows):
         pull = partial(
-            pull_far_rows, x.q, x.k, x.v, x.g, x.told, x.mask, x.bias, x.scale, states, reads, x.far,
+            pull_far_rows, x.q, x.k, x.v, x.g, x.of_lse, x.mask, x.bias, x.scale, states, reads, x.far,
             some, ends, tokens, x.dq.reshape(-1), x.dk.reshape(-1), x.dv.reshape(-1), x.db.reshape(-1), ds,
         )  # fmt: skip
         share(pull, len(ds), len(ds) * len(tokens) * x.q.shape[2] * 1e-9)
@@ -144,7 +144,7 @@ class _Head(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What shapes tell: it is made once for all calls of one form."""
+    """What follows from shapes alone: made once for all calls of one form."""
 
     lead: tuple[int, ...]  # of k and v together
     out_lead: tuple[int, ...]

@@ -26,12 +26,12 @@ def _seen(tokens, mask, bias, at, k, dim, seen):
 
 @compiled
 def pull_far_rows(
-    q, k, v, g, told, mask, bias, scale, states, reads, far, rows, ends, tokens, dq, dk, dv, db, ds, low, high
+    q, k, v, g, of_lse, mask, bias, scale, states, reads, far, rows, ends, tokens, dq, dk, dv, db, ds, low, high
 ):  # fmt: skip
-    """Add what the far ones among some rows tell states low to high, and are told; ds has a number for each state.
+    """Add the cotangents between states low to high and the far ones among some rows; ds has a number for each state.
 
     Row rows_i sees the tokens from ends_i to ends_(i + 1). states (B, 3) are heads of k, of v, and of mask, bias, dk,
-    dv and db; reads (B, G, 2) heads of q and of g. told (heads, n) is the cotangent of the log normalisers,
+    dv and db; reads (B, G, 2) heads of q and of g. of_lse (heads, n) is the cotangent of the log normalisers,
     or has no numbers.
     """
     (_, n, dim), (_, length, e) = q.shape, v.shape
@@ -61,9 +61,9 @@ def pull_far_rows(
                     weights[s] /= total
                     slopes[s] = far_dot(y, window(v_b, seen[s] * e, e))
                     dot += weights[s] * slopes[s]
-                if told.size > 0:
-                    dot -= told[at]
-                # what it tells each of its keys, and they it
+                if of_lse.size > 0:
+                    dot -= of_lse[at]
+                # the cotangents of each of its keys, and its own
                 own[:] = 0
                 for s in range(keys):
                     j, slope = seen[s], weights[s] * (slopes[s] - dot)

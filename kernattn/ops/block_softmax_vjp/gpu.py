@@ -8,7 +8,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._plans.plan import Plan, kept_with_plan
 from kernattn._plans.transposed import from_keys
-from kernattn._sums.cotangents import onto
+from kernattn._sums.cotangents import sum_onto
 from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
@@ -108,7 +108,7 @@ def block_softmax_vjp(
         return dx, dy, of_scale, of_bias
 
     def like(found: Array, x: Array) -> Array:
-        return xp.astype(onto(xp, found, tuple(x.shape)), x.dtype, copy=False)
+        return xp.astype(sum_onto(xp, found, tuple(x.shape)), x.dtype, copy=False)
 
     asking = launch(d, e, dtype, False, True, device, parts=parts, biased=biased)
     ask = runtime.Launch(asking.defines, (max(1, ceil_div(entries * n, asking.warps)),), 32 * asking.warps, 0)

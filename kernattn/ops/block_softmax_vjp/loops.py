@@ -37,10 +37,10 @@ class Scratch(NamedTuple):
     g: Any  # (size, row_e)
     weights: Any  # (size, size), of query i and key j; first the scores
     slopes: Any  # the cotangents of the scores; first those of the weights
-    dk: Any  # (size, row_d), what the tile of keys was told so far
+    dk: Any  # (size, row_d), the cotangents of the tile of keys so far
     dv: Any  # (size, row_e)
     db: Any  # (size,)
-    dq: Any  # (size, row_d), what it tells a block of queries
+    dq: Any  # (size, row_d), those of a block of queries
     size: Any
     row_d: Any
     row_e: Any
@@ -164,7 +164,7 @@ def _pair_by_pair(scratch, tokens, first, rows, count, dim, e, words, bias, at_m
 
 @inner
 def _finite(scratch, tokens, first, rows, dots, at):
-    """Is everything finite that keys and queries tell each other?"""
+    """Are the cotangents that keys and queries have of each other finite?"""
     s = scratch
     for i in range(rows):
         if not math.isfinite(dots[at + _token(tokens, first + i)]):
@@ -174,7 +174,7 @@ def _finite(scratch, tokens, first, rows, dots, at):
 
 @inner
 def _visit(scratch, tokens, first, rows, count, dim, e, words, bias, at_m, shifts, dots, at):
-    """Add what `rows` queries tell the keys, and write what these tell the queries; without words all see all."""
+    """Add the cotangents of keys that `rows` queries see, and write those of the queries; without words all see all."""
     s = scratch
     if words.size > 0 and not _finite(s, tokens, first, rows, dots, at):
         _clear(s.dq)
@@ -199,7 +199,7 @@ def _visit(scratch, tokens, first, rows, count, dim, e, words, bias, at_m, shift
 
 @inner
 def _add_to_queries(scratch, tokens, first, rows, dim, factor, q, at_q, shifts, dq, at):
-    """Add what the queries were told times the factor to dq; return its product with the queries."""
+    """Add the cotangents of queries times the factor to dq; return their product with the queries."""
     total = 0.0
     for i in range(rows):
         token = _token(tokens, first + i)
@@ -288,7 +288,7 @@ def pull_blocks(
                         _load_queries(g, at_g, tokens, first, rows, e, one, shifts, at_g, scratch.g, row_e)
                         _visit(scratch, tokens, first, rows, count, dim, e, seen, bias, at_m, shifts, dots, at_g)
                         total += _add_to_queries(scratch, tokens, first, rows, dim, factor, q, at_q, shifts, dq, at_g)
-            # what they told it
+            # the cotangents that it has of them
             _add_rows(scratch.dk, row_d, count, dim, mask, at_m, dk, at_m * dim)
             _add_rows(scratch.dv, row_e, count, e, mask, at_m, dv, at_m * e)
             if bias.size > 0:

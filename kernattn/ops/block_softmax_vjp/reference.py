@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, constant, namespace, unmasked
 from kernattn._plans.parts import seen_of
 from kernattn._plans.plan import Plan
-from kernattn._sums.cotangents import onto
+from kernattn._sums.cotangents import sum_onto
 from kernattn._sums.peaked import finite
 from kernattn.ops.block_softmax.far_reference import far_rows, far_weights, hidden
 from kernattn.ops.block_softmax.parts_reference import blind_product
@@ -37,11 +37,11 @@ def block_softmax_vjp(
     xp = namespace(q=q)
     dtype, kinds = accumulation_dtype(xp, q), (q.dtype, k.dtype, v.dtype)
     q, k, v, out, g = (xp.astype(x, dtype, copy=False) for x in (q, k, v, out, g))
-    told = None if g_lse is None else xp.astype(g_lse, dtype)[..., None]
+    of_lse = None if g_lse is None else xp.astype(g_lse, dtype)[..., None]
     alive = xp.any(g != 0, axis=-1, keepdims=True)
-    alive = (alive if told is None else alive | (told != 0)) & (lse != -xp.inf)[..., None]
+    alive = (alive if of_lse is None else alive | (of_lse != 0)) & (lse != -xp.inf)[..., None]
     out, g = (xp.where(alive, x, xp.zeros_like(x)) for x in (out, g))
-    q = xp.where(onto(xp, xp.astype(alive, dtype), (*q.shape[:-1], 1)) > 0, q, xp.zeros_like(q))
+    q = xp.where(sum_onto(xp, xp.astype(alive, dtype), (*q.shape[:-1], 1)) > 0, q, xp.zeros_like(q))
     shapes, bias = [tuple(x.shape) for x in (q, k, v)], None
     if key_bias is not None:
         key_mask, bias = shown_bias(xp, key_mask, xp.astype(key_bias, dtype, copy=False))
@@ -52,7 +52,7 @@ def block_softmax_vjp(
     far = _far(xp, q, k, scale, before, lse, alive[..., 0]) if judged else None
     near = q * scale if far is None else xp.where(far[..., None], xp.zeros_like(q), q * scale)
     dots = xp.sum(g * out, axis=-1, keepdims=True)
-    dots = dots if told is None else dots - told
+    dots = dots if of_lse is None else dots - of_lse
     told_rows, dk, dv, db = [], 0.0, 0.0, 0.0
     for low in range(0, n, BLOCK):
         rows = (..., slice(low, min(low + BLOCK, n)), slice(None))
@@ -72,20 +72,20 @@ def block_softmax_vjp(
                 shares, _ = far_weights(xp, q[rows], k, scale, position, key_mask)
             weights, seen = xp.where(there, shares, weights), seen | (shares > 0)
             exact = xp.sum(weights * of_weights, axis=-1, keepdims=True)
-            dot = xp.where(there, exact if told is None else exact - told[rows], dot)
+            dot = xp.where(there, exact if of_lse is None else exact - of_lse[rows], dot)
         slopes = xp.where(seen, weights * (of_weights - dot), xp.zeros_like(weights))
         told_rows.append(_read(xp, slopes, k, position, sees))
-        dk = dk + _told(xp, slopes, q[rows] * scale, position, sees)
-        dv = dv + _told(xp, weights, g[rows], position, sees)
+        dk = dk + _weights_times(xp, slopes, q[rows] * scale, position, sees)
+        dv = dv + _weights_times(xp, weights, g[rows], position, sees)
         db = db + xp.sum(slopes, axis=-2)
     dq = xp.concat(told_rows, axis=-2)
-    of_scores = onto(xp, xp.where(alive, dq, xp.zeros_like(dq)), shapes[0])
+    of_scores = sum_onto(xp, xp.where(alive, dq, xp.zeros_like(dq)), shapes[0])
     found = (scale * of_scores, dk, dv)
     dq, dk, dv = (
-        xp.astype(onto(xp, x, shape), kind, copy=False) for x, shape, kind in zip(found, shapes, kinds, strict=True)
+        xp.astype(sum_onto(xp, x, shape), kind, copy=False) for x, shape, kind in zip(found, shapes, kinds, strict=True)
     )
     if key_bias is not None:
-        db = xp.astype(onto(xp, db, tuple(key_bias.shape)), key_bias.dtype, copy=False)
+        db = xp.astype(sum_onto(xp, db, tuple(key_bias.shape)), key_bias.dtype, copy=False)
     return dq, dk, dv, xp.sum(q * of_scores), None if key_bias is None else db
 
 
@@ -113,7 +113,7 @@ def _read(xp: ModuleType, weights: Array, x: Array, position: int | None, sees: 
     return xp.matmul(weights, x) if position is None else cut_product(xp, weights, x, position)
 
 
-def _told(xp: ModuleType, weights: Array, x: Array, position: int | None, sees: Array | None) -> Array:
+def _weights_times(xp: ModuleType, weights: Array, x: Array, position: int | None, sees: Array | None) -> Array:
     """Return weights^T x, (..., l, c), of weights (..., n, l), where key j reads the rows that see it."""
     if position is None:
         turned = None if sees is None else xp.matrix_transpose(sees)

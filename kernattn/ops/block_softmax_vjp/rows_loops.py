@@ -1,4 +1,4 @@
-"""What is told of each row before the way back begins."""
+"""Kind, shift and dot product of each row, which the way back reads."""
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def _largest(x):
 
 @compiled
 def judge_rows(
-    q, k, mask, bias, scale, kind_of, states, reads, out, lse, g, told, shifts, dots, far, low, high
+    q, k, mask, bias, scale, kind_of, states, reads, out, lse, g, of_lse, shifts, dots, far, low, high
 ):  # fmt: skip
     """Set shift_i to lse_i and dot_i to g_i.out_i less the cotangent of lse_i, for the queries of states low to high.
 
@@ -65,9 +65,9 @@ def judge_rows(
                 for c in range(e):
                     dot += x[c] * y[c]
                     some = some or x[c] != zero
-                if told.size > 0:
-                    dot -= told[at]
-                    some = some or told[at] != zero
+                if of_lse.size > 0:
+                    dot -= of_lse[at]
+                    some = some or of_lse[at] != zero
                 last = min(length - 1, i + length - n) if kind_of == CAUSAL else length - 1
                 far[at] = 0
                 if not some or shift == -infinity or last < 0:

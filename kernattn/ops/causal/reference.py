@@ -118,7 +118,7 @@ def _prefixes(
     while shift < count:
         left = PeakedSum(
             *(
-                _delay(xp, part, shift, axis, fill)
+                _shift(xp, part, shift, axis, fill)
                 for part, axis, fill in zip(total, (-3, -2, -2), (0.0, 0.0, -xp.inf), strict=True)
             )
         )
@@ -135,7 +135,7 @@ def _prefixes(
     return before, after
 
 
-def _delay(xp: ModuleType, x: Array, shift: int, axis: int, fill: float) -> Array:
+def _shift(xp: ModuleType, x: Array, shift: int, axis: int, fill: float) -> Array:
     """Move x by `shift` along axis, `fill` coming in at the front."""
     tail = (slice(None),) * (-axis - 1)
     front = xp.zeros_like(x[..., :shift, *tail]) + fill

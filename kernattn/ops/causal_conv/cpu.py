@@ -10,7 +10,7 @@ from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import share
 from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, nothing, room
 from kernattn.ops.causal_conv.loops import convolve
-from kernattn.ops.gated.reference import starts
+from kernattn.ops.gated.reference import segment_starts
 
 SECONDS_PER_OUTPUT = 1e-9  # roughly: it decides when work is worth sharing
 
@@ -19,7 +19,7 @@ def causal_conv(x: Array, weight: Array, bias: Array | None, silu: bool, segment
     dtype, (*lead, n, channels) = accumulation(x), x.shape
     fresh = NO_MASK
     if segment_ids is not None:
-        fresh = flat(np.broadcast_to(starts(np, segment_ids), (*lead, n)), bool)
+        fresh = flat(np.broadcast_to(segment_starts(np, segment_ids), (*lead, n)), bool)
     out, by_tap = room(x.shape, dtype), flat(np.asarray(weight).T, dtype)
     added: NDArray[np.floating] = nothing(dtype) if bias is None else flat(bias, dtype)
     sizes = n, channels, weight.shape[-1]

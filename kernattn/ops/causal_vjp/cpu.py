@@ -6,7 +6,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, without_flags
 from kernattn._maps.spec import MapSpec
-from kernattn._sums.cotangents import MapCotangent, in_units_of, onto
+from kernattn._sums.cotangents import MapCotangent, in_units_of, sum_onto
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops._numba.tiles.layout import accumulation, narrow
 from kernattn.ops.causal.reference import causal
@@ -29,11 +29,11 @@ def causal_vjp(
             ahead, behind = walks
             before = None if state is None else in_units_of(state, onto_state(state, behind))
             assert behind.read is not None
-            dv = narrow(onto(np, behind.read, v.shape), v.dtype)
+            dv = narrow(sum_onto(np, behind.read, v.shape), v.dtype)
             return ahead.cotangent(q, q_spec), behind.cotangent(k, k_spec), dv, before
         dtype = np.dtype(np.float64)
     tokens = widen(dtype, q, k, v, q_spec, k_spec, state, key_mask, segment_ids)
-    dq, dk, dv, before = _anew(tokens, widen(dtype, g, after, learn))
+    dq, dk, dv, before = _recomputed(tokens, widen(dtype, g, after, learn))
     if state is not None and before is not None:
         before = PeakedSum(*(narrow(x, y.dtype) for x, y in zip(before, state, strict=True)))
     return narrow_cotangents(dq, q), narrow_cotangents(dk, k), narrow(dv, v.dtype), before
@@ -66,7 +66,7 @@ def _both_ways(
 
 
 @without_flags
-def _anew(tokens: list[Any], rest: list[Any]) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:
+def _recomputed(tokens: list[Any], rest: list[Any]) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:
     """Return the cotangents by array operations, from outputs and normalisers that are computed once more."""
     forward: list[Any] = [*tokens, True]
     given: list[Any] = [*tokens, *causal(*forward)[:2], *rest]

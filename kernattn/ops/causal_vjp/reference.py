@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kernattn._arrays.namespaces import Array, namespace, zeros
 from kernattn._maps.spec import MapSpec, ScaledFeatures
-from kernattn._sums.cotangents import MapCotangent, in_units_of, onto, onto_sums, weight
+from kernattn._sums.cotangents import MapCotangent, in_units_of, onto_sums, sum_onto, weight
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite, summarise
 from kernattn.ops.attend_vjp.reference import over_normalisers, pull_reading
 from kernattn.ops.causal.reference import count_segments, side_of
@@ -76,27 +76,27 @@ def causal_vjp(
     if after is not None:
         last = mask & (segment == segment[..., -1:])
         f, more = pull_summary(xp, keys, values, last, after)
-        of_keys, dv = (onto(xp, x, tuple(y.shape)) + y for x, y in ((of_keys, f), (dv, more)))
+        of_keys, dv = (sum_onto(xp, x, tuple(y.shape)) + y for x, y in ((of_keys, f), (dv, more)))
         if state is not None and before is not None:
             before = _pass_on(xp, before, state, after, segment[..., -1] == 0)
-    dq = pull_back(q, q_spec, onto(xp, of_queries, (*q.shape[:-1], of_queries.shape[-1])), False, learn)
-    dv = xp.astype(onto(xp, dv, tuple(v.shape)), v.dtype, copy=False)
+    dq = pull_back(q, q_spec, sum_onto(xp, of_queries, (*q.shape[:-1], of_queries.shape[-1])), False, learn)
+    dv = xp.astype(sum_onto(xp, dv, tuple(v.shape)), v.dtype, copy=False)
     return dq, onto_keys(xp, k, k_spec, of_keys, learn), dv, before
 
 
 def _own_key(queries: ScaledFeatures, ghat: Array, keys: ScaledFeatures, v: Array, mask: Array) -> Cotangents:
     """Return the cotangents from each query's meeting with the key of its own token."""
     xp = namespace(v=v)
-    told = (mask & _asks(xp, queries))[..., None]
-    factor = weight(xp, xp.where(told, queries.log_scale + keys.log_scale, -xp.inf))  # (..., n, M | 1)
+    has_cotangent = (mask & _queries_with_cotangents(xp, queries))[..., None]
+    factor = weight(xp, xp.where(has_cotangent, queries.log_scale + keys.log_scale, -xp.inf))  # (..., n, M | 1)
     d = xp.sum(ghat[..., :-1] * v, axis=-1, keepdims=True) + ghat[..., -1:]  # (..., n, 1)
     total = xp.sum(queries.values * keys.values * factor, axis=-1, keepdims=True)
     found = d * keys.values * factor, d * queries.values * factor, total * ghat[..., :-1]
-    of_queries, of_keys, dv = (xp.where(told, x, xp.zeros_like(x)) for x in found)
+    of_queries, of_keys, dv = (xp.where(has_cotangent, x, xp.zeros_like(x)) for x in found)
     return of_queries, of_keys, dv
 
 
-def _asks(xp: ModuleType, queries: ScaledFeatures) -> Array:
+def _queries_with_cotangents(xp: ModuleType, queries: ScaledFeatures) -> Array:
     """Return which queries (..., n) have a normaliser and a cotangent."""
     return xp.any(queries.log_scale != -xp.inf, axis=-1)
 
@@ -144,21 +144,21 @@ def _pairs(
     xp: ModuleType, queries: ScaledFeatures, ghat: Array, keys: ScaledFeatures, v: Array, seen: Array, sees: Array
 ) -> Cotangents:
     """Return the cotangents, with every pair's weight (..., h, h) written out."""
-    asks = (sees & _asks(xp, queries))[..., None]  # (..., h, 1)
+    of_query = (sees & _queries_with_cotangents(xp, queries))[..., None]  # (..., h, 1)
     seen = seen[..., None]
     k_log, *rows = (xp.where(seen, x, fill) for x, fill in ((keys.log_scale, -xp.inf), (keys.values, 0.0), (v, 0.0)))
     unit = xp.max(k_log, axis=-2, keepdims=True)
     k_factor = xp.exp(k_log - finite(xp, unit))
-    q_factor = weight(xp, xp.where(asks, queries.log_scale + unit, -xp.inf))
+    q_factor = weight(xp, xp.where(of_query, queries.log_scale + unit, -xp.inf))
     k_weights, q_weights = rows[0] * k_factor, queries.values * q_factor
     both = xp.concat([rows[1], xp.ones_like(rows[1][..., :1])], axis=-1)
     d = xp.matmul(ghat, xp.matrix_transpose(both))  # (..., h, h), query by key
     weights = xp.matmul(q_weights, xp.matrix_transpose(k_weights))
-    told = seen & xp.any(asks, axis=-2, keepdims=True)
+    of_key = seen & xp.any(of_query, axis=-2, keepdims=True)
     found = (
-        (asks, q_factor * xp.matmul(d, k_weights)),
-        (told, k_factor * xp.matmul(xp.matrix_transpose(d), q_weights)),
-        (told, xp.matmul(xp.matrix_transpose(weights), ghat[..., :-1])),
+        (of_query, q_factor * xp.matmul(d, k_weights)),
+        (of_key, k_factor * xp.matmul(xp.matrix_transpose(d), q_weights)),
+        (of_key, xp.matmul(xp.matrix_transpose(weights), ghat[..., :-1])),
     )
     of_queries, of_keys, dv = (xp.where(some, x, xp.zeros_like(x)) for some, x in found)
     return of_queries, of_keys, dv

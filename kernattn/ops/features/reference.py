@@ -8,7 +8,7 @@ from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import finite
 from kernattn._sums.row_scale import row_scale
-from kernattn._sums.units import LOW, balanced, multiplied, nearer, restored
+from kernattn._sums.units import LOW, balanced, multiplied, restored, scaled_down
 from kernattn.ops.features.crossover import FASTER_ABOVE, fast
 from kernattn.ops.hadamard.reference import hadamard
 
@@ -48,7 +48,7 @@ def projected(x: Array, omega: Float64 | Chains) -> Array:
 def arguments(x: Array, spec: MapSpec) -> Array:
     """Return what the nonlinearity is taken of, (..., n, D): projections of x (..., n, d), and phases if it has any."""
     xp = namespace(x=x)
-    rows, octaves = nearer(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+    rows, octaves = scaled_down(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
     u = restored(xp, rows if spec.omega is None else projected(rows, spec.omega), octaves)
     if KINDS[spec.kind].offset == "phase" and spec.offset is not None:
         u = u + constant(xp, spec.offset, u.dtype, x)
@@ -63,7 +63,7 @@ def scaled(x: Array, spec: MapSpec) -> ScaledFeatures:
     x = xp.astype(x, dtype, copy=False)
     kind, row = KINDS[spec.kind], row_scale(xp, x, spec)
     if kind.homogeneous:
-        rows, octaves = nearer(xp, x, tiny=True)
+        rows, octaves = scaled_down(xp, x, tiny=True)
         u = rows if spec.omega is None else projected(rows, spec.omega)  # (..., n, D)
         row = row + octaves * log(2)
     else:

@@ -6,7 +6,7 @@ from typing import Any
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
-from kernattn._sums.cotangents import MapCotangent, onto
+from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn.ops._cuda import cupy
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import MapCode
@@ -50,11 +50,11 @@ class Pulled:
         xp, dx, scale = namespace(x=x), self.dx, scale and KINDS[spec.kind].scale != "none"
         asked = self.dr is not NULL
         wide = xp.astype(x, self.dr.dtype, copy=False) if asked else x
-        dr = onto(xp, self.dr, tuple(x.shape[:-1]))[..., None] if asked else None
+        dr = sum_onto(xp, self.dr, tuple(x.shape[:-1]))[..., None] if asked else None
         if scale and spec.row_form is not None:
             of_form = dr * slope(wide, replace(spec, row_weights=None))
-            dx = onto(xp, dx, tuple(x.shape)) + xp.where(dr == 0, 0.0, of_form)
-        dx = xp.astype(onto(xp, dx, tuple(x.shape)), x.dtype, copy=False)
+            dx = sum_onto(xp, dx, tuple(x.shape)) + xp.where(dr == 0, 0.0, of_form)
+        dx = xp.astype(sum_onto(xp, dx, tuple(x.shape)), x.dtype, copy=False)
         if not learn:
             return MapCotangent(dx)
         weights = None

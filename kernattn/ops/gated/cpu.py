@@ -28,7 +28,7 @@ from kernattn.ops._numba.tiles.layout import (
     written,
 )
 from kernattn.ops.gated.loops import MASK, STATE, STEPS, TABLE_COLUMNS, Given, run_gates
-from kernattn.ops.gated.reference import starts
+from kernattn.ops.gated.reference import segment_starts
 from kernattn.ops.gated.tokens_loops import run_tokens
 
 Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...] | None]
@@ -107,7 +107,7 @@ def work_of(
     if key_mask is not None:
         mask = flat(np.broadcast_to(key_mask, (*plan.lead, n)), bool)
     if segment_ids is not None:
-        fresh = flat(np.broadcast_to(starts(np, segment_ids), (*plan.lead, n)), bool)
+        fresh = flat(np.broadcast_to(segment_starts(np, segment_ids), (*plan.lead, n)), bool)
     given = Given(
         of_k[0], of_v[0], logs[0][0], strength[0][0], reads[0], writes[0], mask, fresh, l2_normalise
     )  # fmt: skip

@@ -29,7 +29,7 @@ from kernattn.ops._cuda.sizes import (
     row_length,
 )
 from kernattn.ops.gated.reference import gated as reference
-from kernattn.ops.gated.reference import starts
+from kernattn.ops.gated.reference import segment_starts
 
 WARPS = 4
 SIZE = 16  # tokens of a chunk
@@ -182,7 +182,7 @@ def work_of(
     table, places = _places(int(cupy.cuda.Device().id), lead_of(q, 2), *own)
     both = (NULL if x is None else wide(broadcast(x, pair, 2)) for x in (read, write))
     mask = NULL if key_mask is None else broadcast(key_mask, lead, 1).view(cupy.uint8)
-    fresh = NULL if segment_ids is None else broadcast(starts(cupy, segment_ids), lead, 1).view(cupy.uint8)
+    fresh = NULL if segment_ids is None else broadcast(segment_starts(cupy, segment_ids), lead, 1).view(cupy.uint8)
     before = NULL if state is None else broadcast(state, lead, 2)
     rows = (cupy.ascontiguousarray(x) for x in (q, k, v))
     sizes = (real(scale), np.int32(l2_normalise), np.int64(n), np.int32(d), np.int32(e))

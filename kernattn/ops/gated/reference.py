@@ -78,11 +78,11 @@ def gated(
     """Return the outputs of all tokens, and the state after the last."""
     xp = namespace(v=v)
     tokens = lower(xp, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
-    chunks = walk(xp, tokens, state, size_of(xp, tokens))
+    chunks = compute_chunks(xp, tokens, state, chunk_size(xp, tokens))
     return xp.astype(xp.concat([chunk.out for chunk in chunks], axis=-2), v.dtype, copy=False), chunks[-1].after
 
 
-def size_of(xp: ModuleType, tokens: Tokens) -> int:
+def chunk_size(xp: ModuleType, tokens: Tokens) -> int:
     """Return how many tokens a chunk has: one where some do not see others that may be NaN, or are.
 
     Products of a chunk have zeros there, and zero times NaN is NaN. Traced arrays cannot tell.
@@ -92,12 +92,12 @@ def size_of(xp: ModuleType, tokens: Tokens) -> int:
     return 1 if apart or anywhere(xp.isnan(tokens.decay)) else CHUNK
 
 
-def walk(xp: ModuleType, tokens: Tokens, state: Array | None, size: int) -> list[Chunk]:
+def compute_chunks(xp: ModuleType, tokens: Tokens, state: Array | None, size: int) -> list[Chunk]:
     """Return all chunks, one after the other."""
     after = zeros(xp, (tokens.q.shape[-1], tokens.v.shape[-1]), tokens.v.dtype, tokens.v) if state is None else state
     chunks = []
     for start in range(0, tokens.q.shape[-2], size):
-        chunks.append(compute(xp, cut(tokens, start, size), after))
+        chunks.append(compute_chunk(xp, cut(tokens, start, size), after))
         after = chunks[-1].after
     return chunks
 
@@ -133,7 +133,7 @@ def lower(
     if l2_normalise:
         q, k = q * inverse_norm(xp, q), k * inverse_norm(xp, k)
     decay = log_decays(xp, g, gk, key_mask, xp.zeros_like(k[..., :1]))
-    fresh = None if segment_ids is None else starts(xp, segment_ids)[..., None]
+    fresh = None if segment_ids is None else segment_starts(xp, segment_ids)[..., None]
     if fresh is not None:
         decay = xp.where(fresh, -xp.inf, decay)
     a = b = None
@@ -164,13 +164,13 @@ def inverse_norm(xp: ModuleType, x: Array) -> Array:
     return (xp.sum(y * y, axis=-1, keepdims=True) + EPSILON / unit / unit) ** -0.5 / unit
 
 
-def starts(xp: ModuleType, ids: Array) -> Array:
+def segment_starts(xp: ModuleType, ids: Array) -> Array:
     """Return which tokens (..., n) are the first of a run of equal ids, but for that of the first run."""
     segment = count_segments(xp, ids)
     return segment != xp.concat([xp.zeros_like(segment[..., :1]), segment[..., :-1]], axis=-1)
 
 
-def compute(xp: ModuleType, tokens: Tokens, state: Array) -> Chunk:
+def compute_chunk(xp: ModuleType, tokens: Tokens, state: Array) -> Chunk:
     """Return what a chunk makes of the state at its start."""
     q, k, v, _, a, b, _ = tokens
     decays = decays_of(xp, tokens.decay)

@@ -6,7 +6,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import share
-from kernattn._sums.cotangents import onto
+from kernattn._sums.cotangents import sum_onto
 from kernattn.ops._numba.tiles.layout import accumulation, flat, narrow, nothing, unwritten
 from kernattn.ops.gated.cpu import flat_state, work_of
 from kernattn.ops.gated_vjp import loops, tokens_loops
@@ -40,7 +40,7 @@ def gated_vjp(
     share(pull, len(plan.table), 3 * plan.seconds)
 
     def back(y: Array, x: Array | None) -> Array | None:
-        return None if x is None else narrow(onto(np, y, x.shape), x.dtype)
+        return None if x is None else narrow(sum_onto(np, y, x.shape), x.dtype)
 
     d_g = None if g is None else back(np.sum(logs, axis=-1), g)
     return (

@@ -5,7 +5,7 @@ the 4 d e or 2 d e of walking forward, and some 1400 d for each block of columns
 """
 
 from kernattn._arrays.namespaces import Array, dtype_name
-from kernattn._sums.cotangents import onto
+from kernattn._sums.cotangents import sum_onto
 from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
@@ -72,15 +72,15 @@ def gated_vjp(
     d_logs, d_beta = room(logs, parts, *lead, n, channels), room(beta is not None, parts, *lead, n)
     windows = ceil_div(n, SIZE)
     kept = (ceil_div(windows, GROUP) + GROUP) * ceil_div(d, 16) * 16 * (code.eb + 8)
-    told = (dq, dk, dv, d_logs, d_beta, d_state)
+    written = (dq, dk, dv, d_logs, d_beta, d_state)
     states = room(True, kernel.grid[0] * kept)
-    kernel.start("gated_vjp", "pull_back", *work.arguments, cotangent(out), cotangent(after), states, *told)
+    kernel.start("gated_vjp", "pull_back", *work.arguments, cotangent(out), cotangent(after), states, *written)
 
     dq, dk, d_logs, d_beta = (x if x is NULL else x.sum(axis=0) for x in (dq, dk, d_logs, d_beta))
     sides = Tokens(dq, dk, dv, d_logs if logs else cupy.zeros((*lead, n, 1), dtype=real), None, None, None)
     found = raise_tokens(cupy, sides, q, k, v, g, gk, None, None, None, 1.0, l2_normalise, key_mask, segment_ids)
     if beta is not None:
         d_beta = d_beta if key_mask is None else cupy.where(key_mask, d_beta, cupy.zeros_like(d_beta))
-        d_beta = onto(cupy, d_beta, tuple(beta.shape)).astype(beta.dtype, copy=False)
-    of_state = None if state is None else onto(cupy, d_state, tuple(state.shape))
+        d_beta = sum_onto(cupy, d_beta, tuple(beta.shape)).astype(beta.dtype, copy=False)
+    of_state = None if state is None else sum_onto(cupy, d_state, tuple(state.shape))
     return *found[:5], None if beta is None else d_beta, None, None, of_state

@@ -7,18 +7,18 @@ from typing import NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, namespace
-from kernattn._sums.cotangents import onto
+from kernattn._sums.cotangents import sum_onto
 from kernattn.ops.gated.reference import (
     Chunk,
     Tokens,
+    chunk_size,
+    compute_chunks,
     cut,
     fade,
     inverse_norm,
     lower,
-    size_of,
-    starts,
+    segment_starts,
     substitute,
-    walk,
 )
 
 Cotangents = tuple[Array | None, ...]
@@ -40,8 +40,8 @@ def gated_vjp(
     """Return the cotangents of q, k, v, g, gk, beta, read, write and the state."""
     xp = namespace(v=v)
     tokens = lower(xp, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
-    size = size_of(xp, tokens)
-    chunks = walk(xp, tokens, state, size)
+    size = chunk_size(xp, tokens)
+    chunks = compute_chunks(xp, tokens, state, size)
     g_state = xp.zeros_like(chunks[-1].after) if after is None else after
     sides: list[Tokens] = []
     for at in reversed(range(len(chunks))):
@@ -50,36 +50,36 @@ def gated_vjp(
         g_out = xp.zeros_like(chunks[at].out)
         if out is not None:
             g_out = xp.astype(out[..., start : start + g_out.shape[-2], :], g_out.dtype, copy=False)
-        side, g_state = pull(xp, cut(tokens, start, size), chunks[at], before, g_out, g_state)
+        side, g_state = pull_chunk(xp, cut(tokens, start, size), chunks[at], before, g_out, g_state)
         sides.append(side)
     whole = Tokens(*(None if x[0] is None else xp.concat(x[::-1], axis=-2) for x in zip(*sides, strict=True)))
     return *raise_tokens(xp, whole, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids), (
-        None if state is None else onto(xp, g_state, tuple(state.shape))
+        None if state is None else sum_onto(xp, g_state, tuple(state.shape))
     )
 
 
-def pull(xp: ModuleType, tokens: Tokens, chunk: Chunk, state: Array, g_out: Array, g_after: Array) -> Sides:
+def pull_chunk(xp: ModuleType, tokens: Tokens, chunk: Chunk, state: Array, g_out: Array, g_after: Array) -> Sides:
     """Return the cotangents of a chunk's tokens, and of the state at its start."""
     q, k, v, _, a, b, _ = tokens
     t, decays, lead = xp.matrix_transpose, chunk.decays, tuple(g_after.shape[:-2])
 
     def own(x: Array) -> Array:
         """Return x summed over the queries that read one state."""
-        return onto(xp, x, (*lead, *x.shape[x.ndim - 2 :]))
+        return sum_onto(xp, x, (*lead, *x.shape[x.ndim - 2 :]))
 
     last = t(decays.since[..., -1:, :])
     of_p = g_out @ t(v)
     of_start = fade(xp, decays.since, g_out @ t(state))  # of q
     of_left = (v @ t(g_after)) * decays.left  # of k
-    dq = of_start + left(xp, of_p, k, decays.between)
-    dk = of_left + own(right(xp, of_p, q, decays.between))
+    dq = of_start + pull_left(xp, of_p, k, decays.between)
+    dk = of_left + own(pull_right(xp, of_p, q, decays.between))
     dv = own(t(chunk.p) @ g_out) + (k * decays.left) @ g_after
     g_state = own(t(q * decays.since) @ g_out) + fade(xp, last, g_after)
-    told = Told(xp, decays.since)
-    told.from_start(own(q * of_start))
-    told.to_end(k * of_left)
-    told.between(of_p, q, k, decays.between, own)
-    told.everywhere(xp.sum(fade(xp, last, state * g_after), axis=-1)[..., None, :])
+    of_decays = DecayCotangents(xp, decays.since)
+    of_decays.from_start(own(q * of_start))
+    of_decays.to_end(k * of_left)
+    of_decays.between(of_p, q, k, decays.between, own)
+    of_decays.everywhere(xp.sum(fade(xp, last, state * g_after), axis=-1)[..., None, :])
     da = db = None
     if a is not None and b is not None and chunk.r is not None and chunk.m is not None and chunk.m_b is not None:
         r = chunk.r
@@ -88,33 +88,33 @@ def pull(xp: ModuleType, tokens: Tokens, chunk: Chunk, state: Array, g_out: Arra
         of_p_b, of_m, of_m_b = g_out @ t(r), y @ t(v), y @ t(r)
         of_before, of_left_b = fade(xp, decays.before, y @ t(state)), (r @ t(g_after)) * decays.left
         dv, g_state = dv + t(chunk.m) @ y, g_state + t(a * decays.before) @ y
-        dq = dq + left(xp, of_p_b, b, decays.between)
-        dk = dk + right(xp, of_m, a, decays.until)
-        da = of_before + left(xp, of_m, k, decays.until) + left(xp, of_m_b, b, decays.until)
-        db = of_left_b + own(right(xp, of_p_b, q, decays.between)) + right(xp, of_m_b, a, decays.until)
-        told.from_start(a * of_before, before=True)
-        told.to_end(b * of_left_b)
-        told.between(of_p_b, q, b, decays.between, own)
-        told.between(of_m, a, k, decays.until, own, before=True)
-        told.between(of_m_b, a, b, decays.until, own, before=True)
-    return Sides(Tokens(dq, dk, dv, told.total, da, db, None), g_state)
+        dq = dq + pull_left(xp, of_p_b, b, decays.between)
+        dk = dk + pull_right(xp, of_m, a, decays.until)
+        da = of_before + pull_left(xp, of_m, k, decays.until) + pull_left(xp, of_m_b, b, decays.until)
+        db = of_left_b + own(pull_right(xp, of_p_b, q, decays.between)) + pull_right(xp, of_m_b, a, decays.until)
+        of_decays.from_start(a * of_before, before=True)
+        of_decays.to_end(b * of_left_b)
+        of_decays.between(of_p_b, q, b, decays.between, own)
+        of_decays.between(of_m, a, k, decays.until, own, before=True)
+        of_decays.between(of_m_b, a, b, decays.until, own, before=True)
+    return Sides(Tokens(dq, dk, dv, of_decays.total, da, db, None), g_state)
 
 
-def left(xp: ModuleType, cotangent: Array, y: Array, decay: Array) -> Array:
+def pull_left(xp: ModuleType, cotangent: Array, y: Array, decay: Array) -> Array:
     """Return the cotangent of x from that of `scores` of x and y."""
     if decay.shape[-1] == 1:
         return (cotangent * decay[..., 0]) @ y
     return xp.sum(cotangent[..., None] * decay * y[..., None, :, :], axis=-2)
 
 
-def right(xp: ModuleType, cotangent: Array, x: Array, decay: Array) -> Array:
+def pull_right(xp: ModuleType, cotangent: Array, x: Array, decay: Array) -> Array:
     """Return the cotangent of y."""
     if decay.shape[-1] == 1:
         return xp.matrix_transpose(cotangent * decay[..., 0]) @ x
     return xp.sum(cotangent[..., None] * decay * x[..., :, None, :], axis=-3)
 
 
-class Told:
+class DecayCotangents:
     """Cotangents of the log decays of a chunk, (..., C, d | 1), summed from what each of them decays."""
 
     def __init__(self, xp: ModuleType, like: Array) -> None:
@@ -195,7 +195,7 @@ def raise_tokens(
         decay = decay + onto_channels(xp, da * faded * strength * own.k, decay)
         d_beta = xp.sum(da * faded * own.k, axis=-1) + xp.sum(dv * own.v, axis=-1)
         dk, dv = dk + da * faded * strength - db, strength * dv
-    fresh = None if segment_ids is None else starts(xp, segment_ids)[..., None]
+    fresh = None if segment_ids is None else segment_starts(xp, segment_ids)[..., None]
     if fresh is not None:
         decay = xp.where(fresh, xp.zeros_like(decay), decay)
         da = None if da is None else xp.where(fresh, xp.zeros_like(da), da)
@@ -210,11 +210,11 @@ def raise_tokens(
         if key_mask is not None:
             mask = key_mask if x is g or x is beta else key_mask[..., None]
             y = xp.where(mask, y, xp.zeros_like(y))
-        return xp.astype(onto(xp, y, tuple(x.shape)), x.dtype, copy=False)
+        return xp.astype(sum_onto(xp, y, tuple(x.shape)), x.dtype, copy=False)
 
     d_g = xp.sum(decay, axis=-1)
     return (
-        xp.astype(onto(xp, dq, tuple(q.shape)), q.dtype, copy=False),
+        xp.astype(sum_onto(xp, dq, tuple(q.shape)), q.dtype, copy=False),
         given(k, dk), given(v, dv), given(g, d_g), given(gk, decay), given(beta, d_beta), given(read, da),
         given(write, db),
     )  # fmt: skip

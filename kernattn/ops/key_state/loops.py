@@ -8,7 +8,7 @@ from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.memory import aligned, copy, odd_row, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import ROWS, TALL, lanes
 from kernattn.ops._numba.far.lifted_keys import USUAL, count_alike_rows, lift_of, rise_of
-from kernattn.ops._numba.far.negligible import faint, raise_queries
+from kernattn.ops._numba.far.negligible import negligible_size, raise_queries
 from kernattn.ops._numba.tiles.chunk import (
     column_sums,
     key_values,
@@ -176,7 +176,7 @@ def recur(
         features, e, row_e, tops,
     )  # fmt: skip
     positive = phi_q.positive and phi_k.positive
-    zero, least = v.dtype.type(0), faint(v) if phi_k.positive else v.dtype.type(-np.inf)
+    zero, least = v.dtype.type(0), negligible_size(v) if phi_k.positive else v.dtype.type(-np.inf)
     for r in range(low, high):
         head_k, head_v, head_m = runs[r, K], runs[r, V], runs[r, MASK]
         start, t, end = runs[r, BEFORE], runs[r, FIRST], runs[r, END]

@@ -29,7 +29,7 @@ Leads = tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...]]
 
 
 class Plan(NamedTuple):
-    """What shapes and dtypes tell: it is made once for all calls of one form."""
+    """What follows from shapes and dtypes alone: made once for all calls of one form."""
 
     who: Leads
     heads: Heads

@@ -4,7 +4,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, without_flags
 from kernattn._maps.spec import MapSpec
-from kernattn._sums.cotangents import MapCotangent, onto
+from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import PeakedSum, finite
 from kernattn.ops._numba.tiles.layout import accumulation, narrow
 from kernattn.ops.key_state_vjp import reference
@@ -27,4 +27,4 @@ def key_state_vjp(
         dk, dv = without_flags(reference.key_state_vjp)(*given)
         return narrow_cotangents(dk, k), narrow(dv, v.dtype)
     assert walk.read is not None
-    return walk.cotangent(k, k_spec), narrow(onto(np, walk.read, v.shape), v.dtype)
+    return walk.cotangent(k, k_spec), narrow(sum_onto(np, walk.read, v.shape), v.dtype)

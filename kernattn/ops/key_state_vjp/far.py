@@ -23,7 +23,7 @@ def _wide(dtype: np.dtype[Any], x: Any) -> Any:
 
 
 def narrow_cotangents(cotangent: MapCotangent, x: Array) -> MapCotangent:
-    """Return cotangents in the dtypes in which they are told of rows x."""
+    """Return cotangents in the dtypes that those of rows x have."""
     dx, *numbers = cotangent
     dtype = accumulation(x)
     return MapCotangent(narrow(dx, x.dtype), *(None if y is None else narrow(y, dtype) for y in numbers))

@@ -4,7 +4,7 @@ import math
 
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._maps.spec import MapSpec
-from kernattn._sums.cotangents import MapCotangent, onto
+from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import PeakedSum, finite
 from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import broadcast
@@ -36,4 +36,4 @@ def key_state_vjp(
 def values_like(found: Array, v: Array) -> Array:
     """Return cotangents of values, whose leading axes may be more, as those of v."""
     xp = namespace(v=v)
-    return xp.astype(onto(xp, found, tuple(v.shape)), v.dtype, copy=False)
+    return xp.astype(sum_onto(xp, found, tuple(v.shape)), v.dtype, copy=False)

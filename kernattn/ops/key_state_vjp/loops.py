@@ -257,7 +257,7 @@ def _read_chunk(rows, seen, wants, num, num_at, num_row, sums, tiles):
 
 @phase
 def _pull(phi, x, x_at, x_row, rows, scaled, z, numbers, tiles):
-    """Turn f into cotangents of projections, and add what the numbers of the map are told."""
+    """Turn f into cotangents of projections, and add those of the numbers of the map."""
     f, weights, size, slopes = tiles.f, tiles.weights, tiles.size, tiles.slopes
     features, dim, learns = phi.features, phi.dim, numbers.size > 0
     dim_all = phi.frequencies * dim

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked
 from kernattn._maps.spec import MapSpec, ScaledFeatures
-from kernattn._sums.cotangents import MapCotangent, beside, onto, weight
+from kernattn._sums.cotangents import MapCotangent, sum_onto, weight, with_column
 from kernattn._sums.peaked import PeakedSum, finite
 from kernattn.ops.features.reference import scaled
 from kernattn.ops.features_vjp.reference import pull_back
@@ -23,12 +23,12 @@ def key_state_vjp(
         key_mask = xp.zeros_like(v[..., 0]) == 0
     k, keys, values = admit_keys(xp, k, v, k_spec, key_mask)
     f, dv = pull_summary(xp, keys, values, key_mask, sums)
-    return onto_keys(xp, k, k_spec, f, learn), xp.astype(onto(xp, dv, tuple(v.shape)), v.dtype, copy=False)
+    return onto_keys(xp, k, k_spec, f, learn), xp.astype(sum_onto(xp, dv, tuple(v.shape)), v.dtype, copy=False)
 
 
 def admit_keys(xp: ModuleType, k: Array, v: Array, k_spec: MapSpec, mask: Array) -> tuple[Array, ScaledFeatures, Array]:
     """Return keys, their features, and values in the accumulation dtype; what the mask leaves out is 0."""
-    some = onto(xp, xp.astype(mask, xp.float32), tuple(k.shape[:-1])) > 0
+    some = sum_onto(xp, xp.astype(mask, xp.float32), tuple(k.shape[:-1])) > 0
     k, v = unmasked(k, some), xp.astype(v, accumulation_dtype(xp, v), copy=False)
     return k, scaled(k, k_spec), unmasked(v, mask)
 
@@ -36,18 +36,18 @@ def admit_keys(xp: ModuleType, k: Array, v: Array, k_spec: MapSpec, mask: Array)
 def pull_summary(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array, sums: PeakedSum) -> tuple[Array, Array]:
     """Return the cotangents of the keys' features, (..., n, M), and of the values; see `peaked.summarise`.
 
-    Whatever stands in a key that is masked, or that no sum tells anything, these are 0.
+    Whatever stands in a key that is masked, or whose sums have no cotangents, these are 0.
     """
     log_scale = xp.where(mask[..., None], keys.log_scale - finite(xp, sums.peak)[..., None, :], -xp.inf)
     factor = weight(xp, log_scale)
-    both, of_sums = xp.concat([v, xp.ones_like(v[..., :1])], axis=-1), beside(xp, sums.s, sums.z)
+    both, of_sums = xp.concat([v, xp.ones_like(v[..., :1])], axis=-1), with_column(xp, sums.s, sums.z)
     f = factor * xp.matmul(both, xp.matrix_transpose(of_sums))
-    told = mask[..., None] & xp.any(of_sums != 0, axis=(-2, -1), keepdims=True)
+    has_cotangent = mask[..., None] & xp.any(of_sums != 0, axis=(-2, -1), keepdims=True)
     found = f, xp.matmul(keys.values * factor, sums.s)
-    of_keys, dv = (xp.where(told, x, xp.zeros_like(x)) for x in found)
+    of_keys, dv = (xp.where(has_cotangent, x, xp.zeros_like(x)) for x in found)
     return of_keys, dv
 
 
 def onto_keys(xp: ModuleType, k: Array, k_spec: MapSpec, f: Array, learn: bool) -> MapCotangent:
     """Return the cotangents of keys from those of their features, whose leading axes may be more."""
-    return pull_back(k, k_spec, onto(xp, f, (*k.shape[:-1], f.shape[-1])), True, learn)
+    return pull_back(k, k_spec, sum_onto(xp, f, (*k.shape[:-1], f.shape[-1])), True, learn)

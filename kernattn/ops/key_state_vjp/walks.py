@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import WORTH_SHARING, share, threads
-from kernattn._sums.cotangents import MapCotangent, onto, onto_sums
+from kernattn._sums.cotangents import MapCotangent, onto_sums, sum_onto
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.layout import NO_MASK, flat, narrow, nothing, room, seconds_of, unwritten
@@ -48,7 +48,7 @@ class Walk(NamedTuple):
     def cotangent(self, x: Array, spec: MapSpec) -> MapCotangent:
         """Return the cotangents of readers x and of the numbers of their map."""
         assert self.dx is not None
-        dx = narrow(onto(np, self.dx, x.shape), x.dtype)
+        dx = narrow(sum_onto(np, self.dx, x.shape), x.dtype)
         if not self.numbers.size:
             return MapCotangent(dx)
         dim, features = x.shape[-1], spec.num_features_of(x.shape[-1])

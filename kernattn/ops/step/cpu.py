@@ -5,7 +5,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import PeakedSum
-from kernattn.ops._numba.helper_threads import crew
+from kernattn.ops._numba.helper_threads import board_for
 from kernattn.ops._numba.tiles.heads import heads
 from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, token_rows, written
 from kernattn.ops.features.sides import tokens
@@ -34,7 +34,7 @@ def step(
     advance(
         phi_q, phi_k, (queries, keys, token_rows(v, dtype), given), mask, who.table,
         old, written(out, dtype), old if after is before else _flat(after),
-        *crew(len(who.k), out.size * z.shape[-1] * SECONDS_PER_SUM),
+        *board_for(len(who.k), out.size * z.shape[-1] * SECONDS_PER_SUM),
     )  # fmt: skip
     return out, after
 

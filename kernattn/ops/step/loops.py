@@ -9,11 +9,11 @@ from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, octav
 from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import aligned, pad, whole, window
 from kernattn.ops._numba.codegen.registers import LINE, ROWS, lanes
-from kernattn.ops._numba.far.clamped import hold, within
+from kernattn.ops._numba.far.clamped import clamp_row, within
 from kernattn.ops._numba.far.lifted_keys import absorbed_octaves, lift
-from kernattn.ops._numba.far.negligible import drop_faint, low_normaliser, raise_token
+from kernattn.ops._numba.far.negligible import clear_negligible_factors, low_normaliser, raise_token
 from kernattn.ops._numba.far.row_units import balance_query, own_values, take_off_largest
-from kernattn.ops._numba.helper_threads import close, offer_of, open_, take
+from kernattn.ops._numba.helper_threads import close_board, make_offer, share_slabs, take_board
 from kernattn.ops._numba.kinds import row_logs, row_values
 from kernattn.ops._numba.tiles.chunk import in_unit, row_scales
 from kernattn.ops._numba.tiles.maps import unpack
@@ -94,7 +94,7 @@ def _project(phi, x, heads, first, count, mask, packed, tile, row):
 def _hold(phi, x, tile, at, scales, j):
     """Hold the projections of one far row, and its log scale unless there is no room for it."""
     if phi.reach > 0 and not within(x, phi.reach):
-        hold(phi, x, window(tile, at, phi.frequencies), scales, j)
+        clamp_row(phi, x, window(tile, at, phi.frequencies), scales, j)
 
 
 class Scratch(NamedTuple):
@@ -191,7 +191,7 @@ def _weigh_by_head(phi, k, at, key, scale, raised, peak, new_peak, z, b, scratch
         scratch.decay[a] = shrink
     new_peak[b] = log_of(new)
     if phi.positive:
-        drop_faint(scratch.decay, window(z, b * features, features))
+        clear_negligible_factors(scratch.decay, window(z, b * features, features))
 
 
 @phase
@@ -288,7 +288,7 @@ def _slab(arguments, low, high):
     advance_heads(*(arguments + (low, high)))  # noqa: RUF005
 
 
-_offer = offer_of(_slab)
+_offer = make_offer(_slab)
 
 
 @inner
@@ -320,11 +320,11 @@ def advance(phi_q, phi_k, tokens, mask, table, before, out, after, board, slabs)
     tokens = (_wide(q, memory, 0)[0], _wide(k, memory, at_k)[0], _wide(v, memory, at_v)[0], given)
     arguments = (phi_q, phi_k, tokens, mask, table, before, _wide_room(out, memory, at_out)[0], after)
     count = before[1].size // unpack(phi_k).features
-    if slabs < 2 or take(board):
+    if slabs < 2 or take_board(board):
         advance_heads(*(arguments + (0, count)))  # noqa: RUF005
     else:
         _offer(board, arguments)
-        open_(board, slabs, count)
-        close(board)
+        share_slabs(board, slabs, count)
+        close_board(board)
     if kind != 0:
         narrow(memory, at_out, bits.size, bits, kind, 0)

@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.attention import GatedState, gated_linear_attention, gated_linear_attention_step
-from kernattn.attention._gated import rate, refused_logs
+from kernattn.attention._gated import decay_rate, refused_logs
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
 
 
@@ -214,7 +214,7 @@ def gate(g: Tensor, a_log: Tensor | None, dt_bias: Tensor | None, lower_bound: f
         raise ParameterError("use_gate_in_kernel=True needs A_log, the logarithm of each head's rate")
     wide = accumulation_dtype(torch, g)
     heads, channels = g.shape[2], g.shape[3:]
-    own = 1.0 if a_log is None else rate(a_log.to(wide)).reshape(heads, *(1 for _ in channels))
+    own = 1.0 if a_log is None else decay_rate(a_log.to(wide)).reshape(heads, *(1 for _ in channels))
     x = g.to(wide)
     if dt_bias is not None:
         x = x + dt_bias.to(wide).reshape(heads, *channels)

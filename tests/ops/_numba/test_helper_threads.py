@@ -10,7 +10,7 @@ pytest.importorskip("numba")
 import kernattn as ka
 from kernattn.ops._numba import helper_threads as module
 from kernattn.ops._numba.codegen.compile import compiled, inner
-from kernattn.ops._numba.helper_threads import close, crew, offer_of, open_, take
+from kernattn.ops._numba.helper_threads import board_for, close_board, make_offer, share_slabs, take_board
 from processes import assert_fine
 from sharing import LONG, assert_three_share, at_once
 
@@ -22,7 +22,7 @@ TRIES = 100
 def three_threads(monkeypatch):
     """Three threads, and a board on which nobody looks yet."""
     monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
-    monkeypatch.setattr(module, "_crew", module._Crew())
+    monkeypatch.setattr(module, "_helpers", module._Helpers())
 
 
 @inner
@@ -38,24 +38,24 @@ def _slab(arguments, low, high):
         module._add(met, 0, 1)
 
 
-_offer = offer_of(_slab)
+_offer = make_offer(_slab)
 
 
 @compiled
 def visit(seen, arrived, met, wanted, board, slabs, count):
     """Count visits of all numbers; those who take slabs wait a while until so many of them were taken."""
-    if take(board):
+    if take_board(board):
         return False
     _offer(board, (seen, arrived, met, wanted))
-    open_(board, slabs, count)
-    close(board)
+    share_slabs(board, slabs, count)
+    close_board(board)
     return True
 
 
 def visits(count, wanted):
     """Return in how many slabs all numbers were visited, and whether all who took one met so many."""
     seen, arrived, met = np.zeros(count, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
-    assert visit(seen, arrived, met, wanted, *crew(count, LONG), count)
+    assert visit(seen, arrived, met, wanted, *board_for(count, LONG), count)
     assert (seen == 1).all()
     return int(arrived[0]), met[0] == arrived[0]
 
@@ -76,8 +76,8 @@ def test_helpers_take_part():
 
 
 def test_short_work_stays_with_the_caller():
-    assert crew(1000, 1e-6)[1] == 1
-    assert crew(1, LONG)[1] == 1
+    assert board_for(1000, 1e-6)[1] == 1
+    assert board_for(1, LONG)[1] == 1
 
 
 def test_when_helpers_are_sent_for(monkeypatch):
@@ -87,7 +87,7 @@ def test_when_helpers_are_sent_for(monkeypatch):
 
     def slabs_after(pause, seconds=1e-4):
         now[0] += pause
-        return crew(64, seconds)[1]
+        return board_for(64, seconds)[1]
 
     assert slabs_after(1.0) == 1  # alone, and short
     assert slabs_after(0.01) == 1
@@ -97,7 +97,7 @@ def test_when_helpers_are_sent_for(monkeypatch):
     assert sent == [2]
     assert slabs_after(1.0, LONG) == 6  # long
     assert sent == [2, 2]
-    board = crew(64, 1e-4)[0]
+    board = board_for(64, 1e-4)[0]
     board[module.WATCHERS] = 1
     assert slabs_after(0.01) == 6  # one of two is there
     assert sent == [2, 2, 2]
@@ -126,7 +126,7 @@ def decoded(heads, seed, reuse, shared, monkeypatch=None):
     q, k, v = rng.standard_normal((3, heads, 9, 8)).astype(np.float32)
     state = ka.key_state(k[:, :1], v[:, :1], phi)
     if monkeypatch is not None:
-        monkeypatch.setattr(module._crew, "slabs", lambda count, seconds: shared)
+        monkeypatch.setattr(module._helpers, "slabs", lambda count, seconds: shared)
     outputs = []
     for t in range(1, 9):
         out, state = ka.linear_attention_step(state, q[:, t], k[:, t], v[:, t], phi, reuse_state=reuse, backend="cpu")
@@ -148,7 +148,7 @@ def test_tokens_are_the_same_shared_and_alone(heads, reuse, monkeypatch):
 def test_eight_threads_decode_at_once(monkeypatch):
     gather()
     expected = [decoded(16, seed, False, 1, monkeypatch)[0] for seed in range(8)]
-    monkeypatch.setattr(module._crew, "slabs", lambda count, seconds: 6)
+    monkeypatch.setattr(module._helpers, "slabs", lambda count, seconds: 6)
     found = [None] * 8
 
     def run(me):
@@ -164,9 +164,9 @@ FORK = """
 import multiprocessing, warnings
 import numpy as np
 import kernattn as ka
-from kernattn.ops._numba import helper_threads as crew
+from kernattn.ops._numba import helper_threads as waiting
 
-crew.SOON = 60.0  # steps follow each other on a slow machine, too
+waiting.SOON = 60.0  # steps follow each other on a slow machine, too
 
 def total():
     phi = ka.features.elu1()
@@ -174,11 +174,11 @@ def total():
     state = ka.key_state(k, v, phi)
     for _ in range(20):
         out, state = ka.linear_attention_step(state, q[:, 0], k[:, 0], v[:, 0], phi)
-    return float(out.sum()), bool(crew._crew.board[crew.TURN] > 0)
+    return float(out.sum()), bool(waiting._helpers.board[waiting.TURN] > 0)
 
 expected = (128 * 64.0, True)
 assert total() == expected
-crew._crew.board[crew.OWNER] = 1  # as if another thread were in the middle of its loop
+waiting._helpers.board[waiting.OWNER] = 1  # as if another thread were in the middle of its loop
 warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, which is what is tried here
 with multiprocessing.get_context("fork").Pool(2) as pool:
     assert pool.starmap(total, [()] * 4, chunksize=1) == [expected] * 4

@@ -9,7 +9,7 @@ from kernattn._sums.limits import ENDS
 from kernattn.ops._numba.codegen.compile import compiled
 from kernattn.ops._numba.codegen.elementary import log_of
 from kernattn.ops._numba.far.lifted_keys import count_alike_rows, lift
-from kernattn.ops._numba.far.negligible import drop_faint, raise_queries, raise_token, without_faint
+from kernattn.ops._numba.far.negligible import clear_negligible, clear_negligible_factors, raise_queries, raise_token
 from kernattn.ops._numba.far.row_units import take_off_largest, to_unit
 from kernattn.ops._numba.tiles.sums import Sums, lift_sums, load_sums, rescale, store_sums
 
@@ -46,8 +46,8 @@ def apply_raise(tile, row, rows, features, z, keys, row_k, scales, all_seen, den
 
 @compiled
 def apply_to_token(values, z, den, decay):
-    drop_faint(decay, z)
-    return raise_token(values, z, den), without_faint(values)
+    clear_negligible_factors(decay, z)
+    return raise_token(values, z, den), clear_negligible(values)
 
 
 @compiled

@@ -14,7 +14,7 @@ from bench.races import Case, Race
 from bench.sizes import Sizes
 from kernattn.attention import patterns, softmax_attention
 from kernattn.attention.patterns import Pattern
-from kernattn.attention.patterns._base import plan_anew
+from kernattn.attention.patterns._base import make_plan
 from kernattn.bench import Work
 from kernattn.bench._clock import Call
 
@@ -49,7 +49,7 @@ def over(o: Sizes, kind: str) -> Race:
     length = max(1, round(plan.visited / o.n))
     calls = {
         "ours": partial(softmax_attention, q, k, v, pattern=pattern),
-        "ours, plan alone": lambda: plan_anew(pattern, o.n, o.n, False),
+        "ours, plan alone": lambda: make_plan(pattern, o.n, o.n, False),
         "ours, dense, as many pairs": partial(softmax_attention, q, k[:, :length].copy(), v[:, :length].copy()),
         **_rivals(o, kind, (q, k, v)),
     }

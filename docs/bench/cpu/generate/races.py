@@ -19,7 +19,7 @@ from kernattn._runtime.checks import positive_integer
 from kernattn._runtime.parallel import threads
 from kernattn.bench import HostClock
 from kernattn.bench._clock import Call
-from kernattn.bench._tables import Column, number, word
+from kernattn.bench._tables import Column, number_column, text_column
 from kernattn.bench._turns import take_turns
 from kernattn.features import elu1
 from kernattn.ops._numba.codegen.registers import VECTOR
@@ -45,17 +45,17 @@ def _bound(row: Any) -> str:
 
 
 GENERATION = (
-    word("steps", "n", right=True),
-    word("layers", "layers", right=True),
-    word("batch", "batch", right=True),
-    word("contestant", "contestant"),
-    number("ms a step", "ms_per_step", ".4g"),
-    number("sequences a second", "sequences_per_second", ".3g"),
-    number("times ours", "ratio", ".4g"),
+    text_column("steps", "n", right=True),
+    text_column("layers", "layers", right=True),
+    text_column("batch", "batch", right=True),
+    text_column("contestant", "contestant"),
+    number_column("ms a step", "ms_per_step", ".4g"),
+    number_column("sequences a second", "sequences_per_second", ".3g"),
+    number_column("times ours", "ratio", ".4g"),
     Column("at equal rates", _bound),
-    number("GFLOP/s", "gflops", ".3g"),
-    word("bits", "vector_bits", right=True),
-    word("threads", "threads", right=True),
+    number_column("GFLOP/s", "gflops", ".3g"),
+    text_column("bits", "vector_bits", right=True),
+    text_column("threads", "threads", right=True),
 )
 
 

@@ -15,7 +15,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
 from kernattn._runtime.compiling import teller
-from kernattn._runtime.fork import kept_whole
+from kernattn._runtime.fork import make_forks_wait_for
 from kernattn.ops._numba.codegen.parts import Part
 from kernattn.ops._numba.codegen.store import Store
 
@@ -34,7 +34,7 @@ PARTS = "ops/_numba/**/*.py", "_sums/limits.py", "_maps/kinds.py", "ops/*/*loops
 intrinsic: Any = numba.extending.intrinsic
 overload: Any = numba.extending.overload
 
-kept_whole(global_compiler_lock)
+make_forks_wait_for(global_compiler_lock)
 
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:

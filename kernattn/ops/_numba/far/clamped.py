@@ -40,7 +40,7 @@ def ends(like):
 
 @inner
 def largest_log(like):
-    """Return the largest log that is told of a row."""
+    """Return the largest log that a row may have."""
     return ends(like).held
 
 
@@ -122,7 +122,7 @@ def raise_far(u, e, limit):
 
 
 @inner
-def hold(phi, x, u, scales, j):
+def clamp_row(phi, x, u, scales, j):
     """Put other projections u of a huge row x in place of those that have overflowed, and its log scale j.
 
     They are held within a 64th of the largest float. Rows with NaN or infinity stay as they are, and scales where there

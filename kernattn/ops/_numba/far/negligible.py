@@ -12,7 +12,7 @@ from kernattn.ops._numba.far.clamped import ends
 
 
 @inner
-def faint(like):
+def negligible_size(like):
     """Return the size below which positive features of keys, and sums of them, count as 0."""
     return like.dtype.type(ends(like).faint)
 
@@ -34,9 +34,9 @@ def _octaves_up(den, like):
 
 
 @inner
-def without_faint(values):
+def clear_negligible(values):
     """Put zeros in place of what is faint, and return the sum."""
-    zero, least = values.dtype.type(0), faint(values)
+    zero, least = values.dtype.type(0), negligible_size(values)
     total = zero
     for a in range(values.size):
         x = zero if values[a] < least else values[a]
@@ -84,11 +84,11 @@ def raise_queries(tile, row, rows, features, z, keys, row_k, scales, all_seen, d
 
 
 @inner
-def drop_faint(decay, z):
+def clear_negligible_factors(decay, z):
     """Put zeros in place of factors that would make sums z of positive features faint."""
     if decay[0] != 1:
         for a in range(z.size):
-            decay[a] = 0 if z[a] * decay[a] < faint(z) else decay[a]
+            decay[a] = 0 if z[a] * decay[a] < negligible_size(z) else decay[a]
 
 
 @inner

@@ -13,7 +13,7 @@ from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, unit_
 from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.far.clamped import finite, largest_log, project_far
 from kernattn.ops._numba.far.lifted_keys import absorbed_octaves
-from kernattn.ops._numba.far.negligible import faint, without_faint
+from kernattn.ops._numba.far.negligible import clear_negligible, negligible_size
 from kernattn.ops._numba.kinds import moderate, row_values
 
 BAND = 2.0**16  # sums of a row's values between 1 / BAND and BAND need no unit of their own
@@ -44,7 +44,7 @@ def _balance(phi, x, amplitude, values, u):
     of projections in the scratch u. So are others that the amplitude has taken out of the floats.
     """
     top, power = _largest(values), 0
-    if amplitude != 1 and finite(x) and not (top >= faint(values) and top < np.inf):
+    if amplitude != 1 and finite(x) and not (top >= negligible_size(values) and top < np.inf):
         part, power = math.frexp(float(amplitude))
         project_far(phi.omega_t, x, 0, largest_log(x), values)
         row_values(phi, values, 0, 0, phi.frequencies, values.dtype.type(part))
@@ -92,7 +92,7 @@ def own_values(phi, k, at, rows, tile, row, scales, spare):
         if scales[j] > nothing and not _ordinary(total):
             x = window(k, at + j * phi.dim, phi.dim)
             scales[j] = log_of(_balance(phi, x, phi.amplitude, values, spare))
-        without_faint(values)
+        clear_negligible(values)
 
 
 @inner
@@ -110,7 +110,7 @@ def to_unit(tile, rows, row, features, scales, unit, lifted):
             values = window(tile, j * row, features)
             for a in range(features):
                 values[a] *= factor
-            without_faint(values)
+            clear_negligible(values)
 
 
 @inner

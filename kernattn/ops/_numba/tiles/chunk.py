@@ -11,7 +11,7 @@ from kernattn.ops._numba.codegen.elementary import octaves, unit_of, weight
 from kernattn.ops._numba.codegen.memory import copy, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import every, load, store, where
-from kernattn.ops._numba.far.clamped import hold, within
+from kernattn.ops._numba.far.clamped import clamp_row, within
 from kernattn.ops._numba.far.lifted_keys import absorbed_octaves
 from kernattn.ops._numba.far.row_units import balance_queries, own_values, take_off_largest, to_unit
 from kernattn.ops._numba.kinds import column_logs, column_values, row_logs, row_values
@@ -299,7 +299,7 @@ def project_keys(phi, k, at, rows, mask, mask_at, given, given_at, packed, tile,
             x = window(inputs, j * step, dim)
             if not within(x, phi.reach):
                 own = window(scales, 0, 0 if given.size > 0 else rows)
-                hold(phi, x, window(tile, j * row, phi.frequencies), own, j)
+                clamp_row(phi, x, window(tile, j * row, phi.frequencies), own, j)
 
 
 @inner
@@ -325,7 +325,7 @@ def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, own, 
             if not within(x, phi.reach):
                 for a in range(frequencies):
                     u[a] = tile[a * row + i]
-                hold(phi, x, u, window(highest, 0, 0), 0)
+                clamp_row(phi, x, u, window(highest, 0, 0), 0)
                 for a in range(frequencies):
                     tile[a * row + i] = u[a]
     if phi.per_feature:

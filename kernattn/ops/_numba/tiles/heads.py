@@ -1,4 +1,4 @@
-"""Heads: how leading axes broadcast, told as flat numbers."""
+"""Heads: how leading axes broadcast, as flat numbers."""
 
 from collections.abc import Iterable
 from math import prod

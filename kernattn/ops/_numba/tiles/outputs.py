@@ -1,4 +1,4 @@
-"""What a row is told: its output, and its normaliser."""
+"""The output of a row, and its normaliser."""
 
 import math
 
