@@ -28,6 +28,9 @@ INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32
 without_flags = np.errstate(invalid="ignore")
 """For NumPy's products: BLAS may raise flags for lanes that hold no data. What is not finite is in the answer."""
 
+without_warnings = np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
+"""For closed forms, which are infinite where they are beyond the floats."""
+
 _namespaces: dict[type, ModuleType] = {}
 _checks: dict[type, Callable[[str, Array], None]] = {}  # of PyTorch's and JAX's arrays, which are looked at one by one
 _dtype_names: dict[tuple[type, Any], str] = {}

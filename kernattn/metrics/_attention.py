@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, namespace
+from kernattn._arrays.namespaces import Array, namespace, without_warnings
 from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import ShapeError
-from kernattn.features._moments.pairs import without_warnings
 from kernattn.metrics._check import check_filled, count_redraws, scale_back, scale_down
 
 MOST = 1 / 8  # of sd(Z)/Z and of the tail: where the next order of the expansion adds about a quarter

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kernattn._arrays.namespaces import Array, check_floating, namespace
+from kernattn._arrays.namespaces import Array, check_floating, namespace, without_warnings
 from kernattn._runtime.deprecated import old_positions
 from kernattn._runtime.lazy_scipy import special
 from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.features._moments.pairs import without_warnings
 from kernattn.metrics._check import check_broadcasts, check_share, count_redraws, scale_back, scale_down
 
 

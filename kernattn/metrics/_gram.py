@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, namespace, to_numpy64, without_warnings
 from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.features._moments.pairs import without_warnings
 from kernattn.metrics._check import check_filled, scale_down
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, namespace, to_numpy64, without_warnings
 from kernattn._runtime.checks import positive_number
 from kernattn._runtime.deprecated import old_arguments
 from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.features._moments.pairs import without_warnings
 from kernattn.metrics._check import check_filled, scale_down
 
 ROUNDING = 1e-3  # of the size, up to which a matrix counts as symmetric and positive semidefinite

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64
+from kernattn._arrays.namespaces import Array, Float64, without_warnings
 from kernattn._runtime.checks import instance_of, positive_integer, shown
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features import FeatureMap, Hyperbolic, OptimalPositive, Positive
-from kernattn.features._moments.pairs import flat_pairs, without_warnings
+from kernattn.features._moments.pairs import flat_pairs
 from kernattn.metrics._estimates import Interval, mean_and_ci
 from kernattn.projections import NORM_LAWS, Iid
 

@@ -12,7 +12,7 @@ from kernattn._arrays.bridge import autocast
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.graphs import in_a_graph, traced_as
 from kernattn._arrays.hooks import edge
-from kernattn._arrays.namespaces import Array, Float64, check_floating, like, namespace, without_flags
+from kernattn._arrays.namespaces import Array, Float64, check_floating, like, namespace, without_flags, without_warnings
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import MOST, positive_integer, summary
 from kernattn._runtime.lazy import lazy, without_lazy
@@ -20,7 +20,7 @@ from kernattn._runtime.random import RNG
 from kernattn._sums.units import multiplied
 from kernattn.errors import DTypeError, EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
-from kernattn.features._moments.pairs import flat_pairs, host_pairs, without_warnings
+from kernattn.features._moments.pairs import flat_pairs, host_pairs
 from kernattn.features._moments.tails import Tails
 from kernattn.features._record import fingerprint, save
 from kernattn.ops.features import OP, scaled

@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Float64
+from kernattn._arrays.namespaces import Float64, without_warnings
 from kernattn.errors import NoClosedForm
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.sample import REDRAWS
 from kernattn.features._choose.targets import Measured, Target, geometric_mean
 from kernattn.features._exponential.asymmetric import AsymmetricExponential
-from kernattn.features._moments.pairs import without_warnings
 from kernattn.projections import Iid
 
 STUDENT = {

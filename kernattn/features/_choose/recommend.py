@@ -8,7 +8,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array
+from kernattn._arrays.namespaces import Array, without_warnings
 from kernattn._runtime.checks import boolean, positive_integer, shown
 from kernattn._runtime.deprecated import old_order
 from kernattn._runtime.random import RNG, generator
@@ -21,7 +21,6 @@ from kernattn.features._choose.spectral import candidates, objective_of
 from kernattn.features._choose.table import ESTIMATORS
 from kernattn.features._choose.targets import TARGETS
 from kernattn.features._data import check_inputs, check_size
-from kernattn.features._moments.pairs import without_warnings
 from kernattn.features._spectral.spectra import check_spectrum
 from kernattn.kernels import Kernel
 from kernattn.projections import PROJECTIONS, Projection, resolve

@@ -10,12 +10,11 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Float64
+from kernattn._arrays.namespaces import Float64, without_warnings
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.lazy import lazy
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.sample import Sample
-from kernattn.features._moments.pairs import without_warnings
 from kernattn.kernels import Kernel
 
 ROUNDING = 1e-26  # squared relative error that sums of this size may leave

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, frozen
+from kernattn._arrays.namespaces import Array, Float64, frozen, without_warnings
 from kernattn._maps.spec import MapSpec, QuadraticForm, ScaledFeatures
 from kernattn._runtime.checks import host_array, instance_of, shown
 from kernattn._runtime.lazy import lazy
@@ -18,7 +18,7 @@ from kernattn.features._exponential.dense import DenseExponential
 from kernattn.features._exponential.tilts import best_tilt
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.moments import Moments
-from kernattn.features._moments.pairs import bias_of, bring_together, without_warnings
+from kernattn.features._moments.pairs import bias_of, bring_together
 from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.map import IMMENSE, check_exponential
 from kernattn.kernels import Kernel, Softmax

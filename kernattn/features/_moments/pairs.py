@@ -5,9 +5,6 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ShapeError
 
-without_warnings = np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
-"""Closed forms are infinite where they are beyond the floats, without a warning."""
-
 
 def check_pairs(dim: int | None, x: Array, y: Array) -> None:
     """Raise unless x and y are rows (..., d) that broadcast, of any d where `dim` is None."""

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Float64
-from kernattn.features._moments.pairs import without_warnings
+from kernattn._arrays.namespaces import Float64, without_warnings
 
 
 class Tails(NamedTuple):

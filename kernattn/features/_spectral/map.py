@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Float64
+from kernattn._arrays.namespaces import Float64, without_warnings
 from kernattn._maps.chains import Chains
 from kernattn._maps.spec import QuadraticForm
 from kernattn._runtime.checks import MODERATE, host_array, instance_of, shown
@@ -17,7 +17,7 @@ from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._base.map import SpecMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.moments import Moments
-from kernattn.features._moments.pairs import bias_of, bring_together, clean_variance, without_warnings
+from kernattn.features._moments.pairs import bias_of, bring_together, clean_variance
 from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.spectra import Spectrum, has_normal_frequencies, spectrum
 from kernattn.kernels import Kernel
