@@ -128,20 +128,16 @@ def _feed_forward(c: Config, name: str) -> Iterator[tuple[str, tuple[int, ...]]]
 def _experts(c: Config, experts: Experts, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield from _norm(c, f"{name}.norm")
     yield f"{name}.router.weight", (c.dim, experts.num_experts)
-    for part, rows, columns in (
-        ("gate", c.dim, experts.hidden),
-        ("up", c.dim, experts.hidden),
-        ("down", experts.hidden, c.dim),
-    ):
-        yield f"{name}.experts.{part}", (experts.num_experts, rows, columns)
+    for part, shape in _swiglu(c.dim, experts.hidden):
+        yield f"{name}.experts.{part}", (experts.num_experts, *shape)
     if experts.shared:
         yield f"{name}.shared.weight", (c.dim, 1)
-        for part, rows, columns in (
-            ("gate", c.dim, experts.shared),
-            ("up", c.dim, experts.shared),
-            ("down", experts.shared, c.dim),
-        ):
-            yield f"{name}.shared.{part}.weight", (rows, columns)
+        for part, shape in _swiglu(c.dim, experts.shared):
+            yield f"{name}.shared.{part}.weight", shape
+
+
+def _swiglu(dim: int, hidden: int) -> tuple[tuple[str, tuple[int, int]], ...]:
+    return ("gate", (dim, hidden)), ("up", (dim, hidden)), ("down", (hidden, dim))
 
 
 def _linear(c: Config, name: str, rows: int, columns: int) -> Iterator[tuple[str, tuple[int, ...]]]:
