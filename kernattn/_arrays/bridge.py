@@ -40,14 +40,14 @@ class Library(ABC):
 
     @abstractmethod
     def lend(self, array: Array) -> Array:
-        """Return what stands for an array of this library, or raise Kept where it cannot be lent."""
+        """Return what stands for an array of this library, or raise CannotLend where it cannot be lent."""
 
     @abstractmethod
     def give(self, array: Array, like: Array) -> Array:
         """Return a result in kind."""
 
     def look(self, array: Array) -> NDArray[Any]:
-        """Return the values of an array in host memory, or raise Kept where there are none."""
+        """Return the values of an array in host memory, or raise CannotLend where there are none."""
         return self.lend(array)  # type: ignore[no-any-return]
 
     def handed(self, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
@@ -68,17 +68,17 @@ class Library(ABC):
 
     @abstractmethod
     def unwatched(self) -> None:
-        """Raise Kept while the library watches all that is done to any of its arrays."""
+        """Raise CannotLend while the library watches all that is done to any of its arrays."""
 
     @final
     def check(self, array: Array) -> None:
-        """Raise Kept where an array cannot be lent."""
+        """Raise CannotLend where an array cannot be lent."""
         self.unwatched()
         self.lend(array)
 
     @final
     def call(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
-        """Return what `op` makes of the arguments, in kind; raise Kept before it runs where one cannot be lent."""
+        """Return what `op` makes of the arguments, in kind; raise CannotLend, before it runs, where one is not lent."""
         self.unwatched()
         return self.run(op, like, arguments)
 
@@ -165,7 +165,7 @@ class Torch(Library):
         return array.detach()
 
     def look(self, array: Array) -> NDArray[Any]:
-        """Return the values of a tensor, or raise Kept where calls are traced."""
+        """Return the values of a tensor, or raise CannotLend where calls are traced."""
         self.unwatched()
         return self.lend(array if not array.requires_grad else array.detach())  # type: ignore[no-any-return]
 
@@ -178,14 +178,14 @@ class Torch(Library):
         return bool(self.forwards._current_level >= 0)
 
     def unwatched(self) -> None:
-        """Raise Kept while a call is traced, or differentiated forwards."""
+        """Raise CannotLend while a call is traced, or differentiated forwards."""
         if self.traced():
             raise CannotLend("the call is being traced")
         if self.differentiated_forwards():
             raise CannotLend("the call is differentiated forwards")
 
     def plain(self, array: Array) -> Array:
-        """Return a tensor without its gradient, or raise Kept where it cannot be lent."""
+        """Return a tensor without its gradient, or raise CannotLend where it cannot be lent."""
         if type(array) not in self.kinds:
             raise CannotLend(f"it is a {type(array).__name__}")
         if self.transformed(array):
@@ -199,7 +199,7 @@ class Torch(Library):
         return array.detach()
 
     def lend(self, array: Array) -> Array:
-        """Return the NumPy array of a tensor's memory, or raise Kept where it has none."""
+        """Return the NumPy array of a tensor's memory, or raise CannotLend where it has none."""
         try:
             if type(array) in self.kinds and not self.transformed(array):
                 if array.requires_grad and not self.gradients():
@@ -246,7 +246,7 @@ class TorchCuda(Torch):
     backend = "gpu"
 
     def lend(self, array: Array) -> Array:
-        """Return the CuPy array of a tensor's memory, or raise Kept where it is not plain."""
+        """Return the CuPy array of a tensor's memory, or raise CannotLend where it is not plain."""
         cupy, array = imported("cupy"), self.plain(array)
         if array.dtype is self.bfloat16:
             return cupy.from_dlpack(array.view(self.torch.int16)).view(self.named[array.dtype])
@@ -298,7 +298,7 @@ class Jax(Library):
         """Nothing: what JAX watches is a tracer."""
 
     def lend(self, array: Array) -> Array:
-        """Return the NumPy array of an array's memory, or raise Kept where it is not in host memory."""
+        """Return the NumPy array of an array's memory, or raise CannotLend where it is not in host memory."""
         if type(array) not in self.kinds:
             if isinstance(array, self.jax.core.Tracer):
                 raise CannotLend("it is being traced")
