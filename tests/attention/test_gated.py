@@ -322,7 +322,7 @@ def test_rows_that_lie_apart(rule, gate):
 
 def test_rows_of_heads_between_tokens_are_not_copied():
     """What a call holds besides its results is less than one of four arrays."""
-    x = np.random.default_rng(0).standard_normal((1, 256, 4, 64), dtype="f4").swapaxes(1, 2)
+    x = np.random.default_rng(0).standard_normal((1, 512, 4, 64), dtype="f4").swapaxes(1, 2)
     logs, held = -np.abs(x), []
     for _ in range(3):  # the first one compiles, and what it leaves to other threads may last until the second
         tracemalloc.start()

@@ -141,7 +141,7 @@ FEW_TOKENS = {n: {f"edges-{name}" + (f"-{n}" if n > min(FEW) else ""): name for 
 
 def _of_few(n: int, form: str) -> Case:
     told, run, maps = _FORMS[form]
-    return Case(partial(_few, run=run, maps=maps), n=n, told=told)
+    return Case(partial(_few, run=run, maps=maps), n=n, told=f"{told}, {n} tokens")
 
 
 EDGES = {

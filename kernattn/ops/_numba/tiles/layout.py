@@ -54,12 +54,12 @@ def plain(array: Array, dtype: Any) -> NDArray[Any]:
 def has_bits(array: Array, dtype: np.dtype[Any]) -> bool:
     """Whether an array has 16-bit floats that loops of a dtype widen."""
     own = array.dtype
-    return own.itemsize == 2 and own.kind in "fV" and own.isnative and array.size > 0 and dtype is _SINGLE
+    return own.itemsize == 2 and own.char in "eE" and own.isnative and array.size > 0 and dtype is _SINGLE
 
 
 def kind_of(array: Array) -> int:
     """Return the kind of 16-bit floats."""
-    return FLOAT16 if array.dtype.kind == "f" else BFLOAT16
+    return FLOAT16 if array.dtype.char == "e" else BFLOAT16
 
 
 def _bits(array: Array) -> tuple[NDArray[np.uint16], int]:
