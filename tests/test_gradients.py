@@ -286,7 +286,7 @@ def test_what_is_refused_is_named():
     phi = maps.make("positive-softmax")
     error = ka.errors.ParameterError
     for call, words in [
-        (lambda: ka.vjp(ka.linear_attention_step, q, k, v, phi), "function must be one of linear_attention"),
+        (lambda: ka.vjp(ka.gated_linear_attention_step, None, q, k, v), "function must be one of linear_attention"),
         (lambda: ka.vjp(ka.linear_attention, q, k, v, maps.make("polynomial")), "a map with a spec"),
         (lambda: ka.with_numbers(phi, offset=q), "a map with one spec that has offset"),
         (lambda: ka.with_numbers(phi, lengthscale=q), "kernel with a lengthscale"),

@@ -30,8 +30,9 @@ def vjp(
     Parameters
     ----------
     function : callable
-        `linear_attention`, `causal_linear_attention`, `key_state`, `attend`, `softmax_attention`,
-        `attention.softmax_with_lse`, or a feature map (also its `query` and `key`). Maps must have a spec.
+        `linear_attention`, `causal_linear_attention`, `linear_attention_step`, `key_state`, `attend`,
+        `gated_linear_attention`, `softmax_attention`, `attention.softmax_with_lse`, or a feature map (also its `query`
+        and `key`). Maps must have a spec.
     *args : object
         What the function takes. Of a map that `with_numbers` made, the numbers that were given have cotangents.
     learn : tuple of str, optional

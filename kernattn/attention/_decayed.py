@@ -9,12 +9,14 @@ so no gradient flows into it.
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernattn._arrays.bridge import stop_gradient
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked, widest
 from kernattn._arrays.shapes import broadcast
+from kernattn._maps.spec import ScaledFeatures
 from kernattn._sums.peaked import LinearState, PeakedSum, finite, quotient
 from kernattn.attention._check_states import check_state
 from kernattn.attention._gated import check_gates
@@ -37,6 +39,17 @@ def with_leads(k: Array, g: Array | None, gk: Array | None) -> Array:
     return k if lead == own else xp.broadcast_to(k, (*lead, *k.shape[-1:]))
 
 
+class Decayed(NamedTuple):
+    """Means as gated attention: what its op takes, and how that comes of features, decays and states."""
+
+    given: tuple[Any, ...]
+    queries: ScaledFeatures
+    keys: ScaledFeatures
+    factors: tuple[Array, Array]  # of the features of queries and keys, (..., n, M | 1) each
+    fades: Array  # (..., n, c), where a log between units has the gradient of g and gk
+    last: Array  # (..., c), the unit of the sums after the last token
+
+
 @np.errstate(over="ignore")
 def decayed_causal(
     q: Array,
@@ -51,6 +64,23 @@ def decayed_causal(
     backend: str | None,
 ) -> tuple[Array, LinearState]:
     """Return outputs and the last state of arguments that have passed but for the decays and the state."""
+    means = as_gated(q, k, v, phi, g, gk, state, key_mask, segment_ids)
+    out, after = GATED.implementation(means.given[2], backend)(*means.given)
+    return means_of(out, v.dtype), ended_state(means, after, phi.fingerprint)
+
+
+def as_gated(
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    g: Array | None,
+    gk: Array | None,
+    state: LinearState | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+) -> Decayed:
+    """Return what the gated op takes for decayed means."""
     m = phi.num_features_of(k.shape[-1])
     leads = check_gates({"g": g, "gk": gk}, q, m)
     lead = broadcast(k=tuple(k.shape[:-2]), v=tuple(v.shape[:-2]), **leads)
@@ -59,7 +89,6 @@ def decayed_causal(
     if state is not None:
         check_state(state, phi, q, xp.broadcast_to(k, (*lead, *k.shape[-2:])), v, 2)
     queries, keys = computed_features(phi, q, unmasked(k, key_mask))
-    one = keys.log_scale.shape[-1]  # log scales of a row in a state
     values, log_scale = keys
     if key_mask is not None:
         values, v = unmasked(values, key_mask), unmasked(v, key_mask)
@@ -69,24 +98,34 @@ def decayed_causal(
         decay = xp.where(segment_starts(xp, segment_ids)[..., None], -xp.inf, decay)
     columns = m if decay.shape[-1] > 1 else log_scale.shape[-1]
     before = None if state is None else xp.broadcast_to(state.peak, (*state.peak.shape[:-1], columns))
-    unit, left = _units(xp, decay, log_scale, before)
+    unit, left, fades = _units(xp, decay, log_scale, before)
     shown = xp.isfinite(unit)
     lift = xp.where(shown, unit, xp.zeros_like(unit))
     rows = queries.log_scale + xp.where(shown, unit, -xp.inf)
     top = stop_gradient(finite(xp, xp.max(rows, axis=-1, keepdims=True)))
-    phi_q = queries.values * xp.exp(xp.astype(rows - top, dtype))
-    phi_k = values * xp.exp(xp.astype(xp.where(shown, log_scale - lift, -xp.inf), dtype))
-    phi_q, phi_k = (xp.broadcast_to(x, (*x.shape[:-1], m)) for x in (phi_q, phi_k))
+    of_queries = xp.exp(xp.astype(rows - top, dtype))
+    of_keys = xp.exp(xp.astype(xp.where(shown, log_scale - lift, -xp.inf), dtype))
+    phi_q, phi_k = (xp.broadcast_to(x, (*x.shape[:-1], m)) for x in (queries.values * of_queries, values * of_keys))
     wide = xp.astype(v, dtype, copy=False)
     wide = xp.concat([wide, xp.ones_like(wide[..., :1])], axis=-1)
     sums = None if state is None else xp.concat([state.s, state.z[..., None]], axis=-1)
     scalar, channels = (left[..., 0], None) if columns == 1 else (None, left)
-    run = GATED.implementation(wide, backend)
-    out, after = run(phi_q, phi_k, wide, scalar, channels, None, None, None, 1.0, False, sums, None, segment_ids)
-    total = PeakedSum(out[..., :-1], out[..., -1], out[..., -1])
-    last = xp.broadcast_to(xp.astype(unit[..., -1, :], dtype), (*after.shape[:-2], columns))
-    ended = _in_units(xp, PeakedSum(after[..., :-1], after[..., -1], last), one)
-    return quotient(xp, total, v.dtype), LinearState(*ended, phi.fingerprint)
+    given = phi_q, phi_k, wide, scalar, channels, None, None, None, 1.0, False, sums, None, segment_ids
+    last = xp.astype(unit[..., -1, :], dtype)
+    return Decayed(given, queries, keys, (of_queries, of_keys), fades, last)
+
+
+def means_of(out: Array, dtype: Any) -> Array:
+    """Return the means of what the gated op read: numerators (..., n, e) beside a column of normalisers."""
+    return quotient(namespace(out=out), PeakedSum(out[..., :-1], out[..., -1], out[..., -1]), dtype)
+
+
+def ended_state(means: Decayed, after: Array, draw: int) -> LinearState:
+    """Return the state that the sums after the last token are."""
+    xp = namespace(after=after)
+    last = xp.broadcast_to(means.last, (*after.shape[:-2], *means.last.shape[-1:]))
+    sums = PeakedSum(after[..., :-1], after[..., -1], last)
+    return LinearState(*_in_units(xp, sums, means.keys.log_scale.shape[-1]), draw)
 
 
 @np.errstate(over="ignore")
@@ -107,8 +146,8 @@ def decayed_state(
     return LinearState(*_in_units(xp, sums, state.peak.shape[-1]), state.fingerprint)
 
 
-def _units(xp: ModuleType, decay: Array, scale: Array, before: Array | None) -> tuple[Array, Array]:
-    """Return L (..., n, c) and g_i + L_{i-1} - L_i, the log decay between units, whose gradient is that of g.
+def _units(xp: ModuleType, decay: Array, scale: Array, before: Array | None) -> tuple[Array, Array, Array]:
+    """Return L (..., n, c); g_i + L_{i-1} - L_i, the log decay between units, with the gradient of g; and where it has.
 
     The largest is taken over sums of logs, and of no differences; in float64, so that large logs cost no digits.
     """
@@ -141,13 +180,18 @@ def _units(xp: ModuleType, decay: Array, scale: Array, before: Array | None) -> 
     rise = xp.where(shown, xp.where(shown, last, none) - xp.where(shown, unit, none), none)
     left = xp.where(shown, decay, -xp.inf) + rise
     above = stop_gradient(xp.where(left > 0, left, none))  # of rounding
-    return unit, xp.astype(left - above, scale.dtype)
+    return unit, xp.astype(left - above, scale.dtype), shown
 
 
 def _in_units(xp: ModuleType, sums: PeakedSum, peaks: int) -> PeakedSum:
     """Return sums with so many peaks, one or that of each feature; sums of nothing are 0."""
     s, z, peak = sums
-    unit = xp.max(peak, axis=-1, keepdims=True) if peaks == 1 else peak
-    factor = xp.where(xp.isinf(peak), xp.zeros_like(peak), xp.exp(peak - finite(xp, unit)))
+    unit, factor = to_units(xp, peak, peaks)
     s = xp.where(factor[..., None] == 0, xp.zeros_like(s), factor[..., None] * s)
     return PeakedSum(s, xp.where(factor == 0, xp.zeros_like(z), factor * z), unit)
+
+
+def to_units(xp: ModuleType, peak: Array, peaks: int) -> tuple[Array, Array]:
+    """Return so many peaks for sums that have others, and the factors to their units."""
+    unit = xp.max(peak, axis=-1, keepdims=True) if peaks == 1 else peak
+    return unit, xp.where(xp.isinf(peak), xp.zeros_like(peak), xp.exp(peak - finite(xp, unit)))

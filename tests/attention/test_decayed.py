@@ -227,5 +227,5 @@ def test_wrong_decays():
         token = {"q": q[0], "k": q[0], "v": q[0]} | given
         with pytest.raises(ShapeError, match=r"k must be \(..., d\), and gk \(..., M\)"):
             ka.linear_attention_step(ka.key_state(q, q, phi), phi=phi, **token)
-    with pytest.raises(ParameterError, match="must be None in vjp"):
-        ka.vjp(ka.causal_linear_attention, q, q, q, phi, g=np.zeros(5))
+    with pytest.raises(ParameterError, match="g must be natural logarithms"):
+        ka.vjp(ka.causal_linear_attention, q, q, q, phi, g=np.ones(5))
