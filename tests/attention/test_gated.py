@@ -216,7 +216,7 @@ def test_a_step_takes_a_list_as_the_pair_that_erases():
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
-@pytest.mark.parametrize(("rule", "gate"), [("decay", "none"), ("delta", "scalar"), ("general", "channel")])
+@pytest.mark.parametrize(("rule", "gate"), [*product(RULES, GATES)])
 def test_segments_do_not_see_each_other_s_nan(rule, gate, backend):
     (q, k, v), options = draw(rule, gate, heads=(2, 1))
     ids = np.repeat([0, 1, 2], [9, 11, N - 20])
@@ -226,7 +226,7 @@ def test_segments_do_not_see_each_other_s_nan(rule, gate, backend):
         for name, x in part.items()
     }
     wanted, s = recur(q[..., 20:, :], k[..., 20:, :], v[..., 20:, :], **part)
-    v[..., 3, :], k[..., 12, 0] = np.inf, np.nan
+    v[..., 3, :], k[..., 12, 0], v[..., 19, :] = np.inf, np.nan, np.nan
     call = (q, k, v), {**options, "segment_ids": ids, "backend": backend}
     out, after = ka.gated_linear_attention(*call[0], **call[1])
     close(out[..., 20:, :], wanted)
@@ -235,6 +235,11 @@ def test_segments_do_not_see_each_other_s_nan(rule, gate, backend):
     found = pullback((np.where(ids == 2, 1.0, 0.0)[:, None] * np.ones_like(out), None))
     for x in (found.q, found.k, found.v):
         assert np.isfinite(x[..., 20:, :]).all()
+    for x in (k, v):
+        x[..., :20, :], x[..., 30, :] = 1.0, np.nan
+    _, pullback = ka.vjp(ka.gated_linear_attention, q, k, v, **call[1])
+    for x in pullback((np.ones_like(out), None))[:3]:
+        assert np.isfinite(x[..., :20, :]).all()
 
 
 def test_a_reset_forgets_what_is_not_finite():

@@ -310,9 +310,14 @@ def load_state(states, at, d, e, row, state):
 
 @phase
 def open_chunk(given, own, start, rows, sizes, state, room):
-    """Load keys, values and decays of a chunk, and write what its tokens write; `state` is its start."""
+    """Load keys, values and decays of a chunk, and write what its tokens write; `state` is its start.
+
+    Where a segment begins, it becomes 0: products with what another one left, NaN it may be, would not.
+    """
     n, d, e, channels, _ = sizes
     mask_at = own[MASK] * n + start
+    if given.fresh.size > 0 and given.fresh[mask_at]:
+        state[:] = 0
     at_k, at_v, at_logs = row_of(own, K, start), row_of(own, V, start), row_of(own, DECAY, start)
     load_rows(
         given.k, at_k, own[STEPS + K], rows, d, given.mask, mask_at, given.normalise, room.keys, room.row_d

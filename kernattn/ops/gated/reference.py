@@ -142,7 +142,8 @@ def lower(
         a, b, v = xp.exp(decay) * strength * k, -k, strength * v
     elif read is not None and write is not None:
         a, b = rows(read), rows(write)
-        a = a if fresh is None else xp.where(fresh, xp.zeros_like(a), a)
+    if a is not None and fresh is not None:
+        a = xp.where(fresh, xp.zeros_like(a), a)
     return Tokens(q * scale, k, v, decay, a, b, fresh)
 
 

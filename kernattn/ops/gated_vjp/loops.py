@@ -455,6 +455,8 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                         back.logs, channels, q, 0, 0, rows, channels, given.mask, mask_at, False, back.logs, found.logs,
                         at * channels,
                     )  # fmt: skip
+                if given.fresh.size > 0 and given.fresh[mask_at]:
+                    back.before[:] = 0
                 back = _exchanged(back)
         if found.state.size > 0:
             for a in range(d):

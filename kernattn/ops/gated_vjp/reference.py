@@ -60,7 +60,7 @@ def gated_vjp(
 
 def pull_chunk(xp: ModuleType, tokens: Tokens, chunk: Chunk, state: Array, g_out: Array, g_after: Array) -> Sides:
     """Return the cotangents of a chunk's tokens, and of the state at its start."""
-    q, k, v, _, a, b, _ = tokens
+    q, k, v, _, a, b, fresh = tokens
     t, decays, lead = xp.matrix_transpose, chunk.decays, tuple(g_after.shape[:-2])
 
     def own(x: Array) -> Array:
@@ -97,6 +97,8 @@ def pull_chunk(xp: ModuleType, tokens: Tokens, chunk: Chunk, state: Array, g_out
         of_decays.between(of_p_b, q, b, decays.between, own)
         of_decays.between(of_m, a, k, decays.until, own, before=True)
         of_decays.between(of_m_b, a, b, decays.until, own, before=True)
+    if fresh is not None:  # a chunk of one token
+        g_state = xp.where(fresh, 0.0, g_state)
     return Sides(Tokens(dq, dk, dv, of_decays.total, da, db, None), g_state)
 
 
