@@ -402,6 +402,54 @@ def test_gated_attention_goes_on_from_a_state(lazily):
     close(last.s, after.s, 1e-6)
 
 
+IDS = {
+    "none": None,
+    "within chunks": [3] * 4 + [1] * 2 + [2] * 31,
+    "where chunks begin": [1] * 10 + [2] * 10 + [2] * 10 + [1] * 7,
+    "each token": list(range(37)),
+    "one": [5] * 37,
+}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("ids", IDS)
+@pytest.mark.parametrize("rule", RULES)
+def test_gated_chunks_have_masks_and_segments(rule, ids, masked):
+    """NaN of masked tokens, and of a segment that is over, reaches nothing that is computed without it."""
+    if (IDS[ids], masked) == (None, False):
+        masked = "nothing is there"
+    (q, k, v), options, _, _ = gated(rule, "channel", 10)
+    q, k, v = (np.array(x) for x in (q, k, v))
+    before = GatedState(np.random.default_rng(5).standard_normal((2, 1, 5, 3)))
+    beside = {}
+    if ids != "none":
+        beside["segment_ids"] = np.array(IDS[ids]) if rule == "delta" else np.array([[IDS[ids]], [IDS[ids][::-1]]])
+    if masked:
+        beside["key_mask"] = np.random.default_rng(6).random((2, 1, 37)) > (0.4 if masked is True else 1)
+        beside["key_mask"][..., 20:30] = False  # a chunk of nothing
+        k[~beside["key_mask"]] = v[~beside["key_mask"]] = np.nan
+    if ids == "each token":
+        v[..., 12, :] = np.nan
+
+    def lazily(x, axis=-1):
+        return da.from_array(x, chunks=-1).rechunk({x.ndim + axis: 10})
+
+    lazy = [lazily(x, -2) for x in (q, k, v)]
+    gates = {
+        name: tuple(lazily(part, -2) for part in x) if name == "erase" else lazily(x, -2 if name == "gk" else -1)
+        for name, x in options.items()
+    }
+    for state in (None, before):
+        with np.errstate(invalid="ignore"):
+            out, after = ka.gated_linear_attention(q, k, v, **options, **beside, state=state)
+            chunks = {name: lazily(x) for name, x in beside.items()}
+            got, last = dask.compute(*ka.dask.gated_linear_attention(*lazy, **gates, **chunks, state=state))
+        shown = beside.get("key_mask", np.ones(37, bool))
+        assert np.isnan(out).any() == (ids == "each token" and shown[..., 12].any())
+        np.testing.assert_allclose(got, out, atol=1e-12 * np.nanmax(abs(out), initial=1), rtol=0)
+        close(last.s, after.s)
+
+
 def test_gated_chunks_do_not_see_later_ones_nor_gates_above_0():
     _, _, lazy, gates = gated("delta", "scalar", 10)
     out, _ = ka.dask.gated_linear_attention(*lazy, **gates)
@@ -429,6 +477,11 @@ def test_gated_chunks_that_do_not_fit_are_refused():
         (ParameterError, "exclude each other", lambda: call(q, k, v, erase=(k, k), beta=gates["beta"])),
         (ParameterError, "scale must be", lambda: call(q, k, v, scale=np.nan)),
         (StateMismatchError, "the state must have", lambda: call(q, k, v, state=wrong)),
+        (DTypeError, "key_mask must be a Dask array", lambda: call(q, k, v, key_mask=np.ones(37, bool))),
+        (DTypeError, "key_mask must", lambda: call(q, k, v, key_mask=da.ones(37, chunks=10))),
+        (DTypeError, "segment_ids must", lambda: call(q, k, v, segment_ids=da.ones(37, chunks=10))),
+        (ShapeError, "have the same chunks", lambda: call(q, k, v, key_mask=da.ones(37, dtype=bool, chunks=12))),
+        (ShapeError, "must have as many tokens", lambda: call(q, k, v, key_mask=da.ones(1, dtype=bool, chunks=1))),
         (DTypeError, "state must be a GatedState", lambda: call(q, k, v, state=3)),
     ]
     for error, words, given in refused:
