@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from kernattn._arrays.graphs import traceable_member
-from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, check_floating, constant, namespace
+from kernattn._arrays.namespaces import (
+    Array,
+    accumulation_dtype,
+    anywhere,
+    check_floating,
+    constant,
+    dtype_name,
+    namespace,
+)
 from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import positive_integer, positive_number, whole_number
 from kernattn.attention._gated import decay_rate
@@ -27,6 +35,10 @@ __all__ = [
     "rwkv7",
     "softplus",
 ]
+
+
+FAINT = {"float32": 1e-20, "float64": 1e-100}
+"""What is left of a state where a forget gate is 0: below rounding, and with room for cotangents times it."""
 
 
 def __dir__() -> list[str]:
@@ -321,6 +333,10 @@ def gla(logits: Array, *, temperature: float = 16.0) -> dict[str, Any]:
 def hgrn2(f: Array) -> dict[str, Any]:
     r"""Return keys and gates of HGRN2, :math:`k = 1 - f` and :math:`g = \log f` (Qin et al. 2024).
 
+    Where f is 0, g is the log of 1e-20 (1e-100 in float64), far below rounding: no gradient would come back through a
+    log of -inf, while that of f at 0 is as finite as elsewhere. By hand it is the cotangent of `gk` times
+    :math:`e^{-g}`, less that of `k`. To forget infinities, give `gk` = -inf yourself.
+
     Parameters
     ----------
     f : (..., n, d) array
@@ -329,7 +345,7 @@ def hgrn2(f: Array) -> dict[str, Any]:
     Returns
     -------
     dict
-        `k` and `gk` (..., n, d); `scale`, which is 1.
+        `k` (..., n, d), and `gk` (..., n, d) in the dtype in which sums run; `scale`, which is 1.
 
     Examples
     --------
@@ -342,8 +358,9 @@ def hgrn2(f: Array) -> dict[str, Any]:
     check_floating("f", f)
     if anywhere((f < 0) | (f > 1)):
         raise ParameterError("f must hold forget gates in [0, 1]; some lie outside")
-    with np.errstate(divide="ignore"):
-        return {"k": 1 - f, "gk": xp.log(f), "scale": 1.0}
+    (wide,) = _wide(xp, f=f)
+    faint = FAINT[dtype_name(wide)]
+    return {"k": 1 - f, "gk": xp.log(xp.where(wide < faint, wide + faint, wide)), "scale": 1.0}
 
 
 def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:

@@ -56,6 +56,57 @@ def test_rates_that_overflow_make_no_nan():
     assert np.all(ka.gates.kda(a[..., None], a_log, c[:, None], a)["gk"] == 0)
 
 
+def by_forgetting(q, f, v):
+    """HGRN2 as it is written, in f itself, which may be below 0 here: S' = diag(f) S + (1 - f) v^T."""
+    s, out = np.zeros((*f.shape[:-2], D, E)), []
+    for t in range(f.shape[-2]):
+        s = f[..., t, :, None] * s + (1 - f[..., t, :, None]) * v[..., t, None, :]
+        out.append(np.einsum("...a,...ae->...e", q[..., t, :], s))
+    return np.stack(out, -2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_forget_gates_of_0_have_the_gradient_of_their_recurrence(dtype):
+    rng = np.random.default_rng(8)
+    q, v, h = (rng.standard_normal((2, 22, c)) for c in (D, E, E))
+    f = rng.uniform(0, 1, (2, 22, D))
+    f[:, 3], f[:, 15:18, 1], f[0, 19:, 2], f[1, 17], f[1, 5:9, 0] = 0, 0, 0, 1, 0
+    wanted = np.empty_like(f)
+    for at in np.ndindex(*f.shape):  # of a polynomial of degree 1 in each f
+        up, down = f.copy(), f.copy()
+        up[at], down[at] = up[at] + 1, down[at] - 1
+        wanted[at] = np.sum(h * (by_forgetting(q, up, v) - by_forgetting(q, down, v))) / 2
+    q, v, h, f = (x.astype(dtype) for x in (q, v, h, f))
+    tolerance = {"float32": 2e-6, "float64": 1e-12}[dtype]
+    found = {}
+    given = ka.gates.hgrn2(f)
+    (out, _), pullback = ka.vjp(ka.gated_linear_attention, q=q, v=v, **given)
+    close(out, by_forgetting(*(x.astype("f8") for x in (q, f, v))), tolerance)
+    slopes = pullback((h, None))
+    found["vjp"] = slopes.gk * np.exp(-given["gk"]) - slopes.k
+
+    def loss(f, q, v, h):
+        return (h * ka.gated_linear_attention(q=q, v=v, **ka.gates.hgrn2(f))[0]).sum()
+
+    torch = pytest.importorskip("torch")
+    x, *others = (torch.tensor(x) for x in (f, q, v, h))
+    x.requires_grad_()
+    loss(x, *others).backward()
+    found["torch"] = x.grad.numpy()
+    if dtype == "float32":
+        jax = pytest.importorskip("jax")
+        found["jax"] = np.asarray(jax.jit(jax.grad(loss))(*map(jax.numpy.asarray, (f, q, v, h))))
+    for name, df in found.items():
+        np.testing.assert_allclose(df, wanted, rtol=0, atol=tolerance * abs(wanted).max(), err_msg=name)
+
+
+def test_forget_gates_of_16_bits_have_logs_in_float32():
+    f = np.array([[0.0, 0.5, 1.0]], np.float16)
+    given = ka.gates.hgrn2(f)
+    assert (given["gk"].dtype, given["k"].dtype) == (np.float32, np.float16)
+    np.testing.assert_allclose(np.exp(given["gk"]), [[1e-20, 0.5, 1]], rtol=1e-5)
+
+
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
