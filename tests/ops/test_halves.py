@@ -8,8 +8,21 @@ import pytest
 
 import kernattn as ka
 from kernattn.ops._numba.codegen.halves import BFLOAT16, FLOAT16, narrow_all, widen_all
+from kernattn.ops.block_softmax.cpu import block_softmax
+from kernattn.ops.block_softmax_vjp.cpu import block_softmax_vjp
+from kernattn.ops.causal.cpu import causal
+from kernattn.ops.causal_vjp.cpu import causal_vjp
+from kernattn.ops.features_vjp.cpu import features_vjp
+from kernattn.ops.gram.cpu import gram
 
 HALVES = {BFLOAT16: ml_dtypes.bfloat16, FLOAT16: np.float16}
+
+
+def _arrays(found):
+    """Return the arrays of a tree of tuples."""
+    if isinstance(found, tuple):
+        return [array for part in found for array in _arrays(part)]
+    return [] if found is None else [found]
 
 
 @pytest.mark.parametrize("kind", HALVES)
@@ -64,18 +77,52 @@ def _gated(q, k, v, mask):
     return whole, last, state.s
 
 
+def _exact(q, k, v, mask):
+    parts = ka.patterns.sinks(2) | ka.patterns.local(5, 0)
+    turns = np.random.default_rng(1).standard_normal((2, 7, 4))
+    hashed = ka.patterns.lsh(k[0, 0].astype(np.float32), rotations=turns, chunk=16)
+    bias = np.where(mask, np.arange(133) % 9 / 4, -np.inf).astype(q.dtype)
+    calls = {"causal": True, "key_mask": mask}, {"key_bias": bias}, {"pattern": parts}, {"pattern": hashed}
+    return [ka.softmax_attention(q, k, v, **call) for call in (*calls, {"scale": 3e38})]
+
+
 @pytest.mark.parametrize("dtype", HALVES.values(), ids=["bfloat16", "float16"])
 @pytest.mark.parametrize("lay", [lambda x: x, lambda x: x.swapaxes(1, 2)], ids=["heads first", "tokens first"])
-@pytest.mark.parametrize("attend", ["elu1", "favor", "gated"])
+@pytest.mark.parametrize("attend", ["elu1", "favor", "gated", "exact"])
 def test_bits_are_those_of_rounded_outputs_of_widened_inputs(attend, lay, dtype):
     rng = np.random.default_rng(0)
     q, k, v = (lay(np.ascontiguousarray(lay(rng.standard_normal((2, 3, 133, e))).astype(dtype))) for e in (7, 7, 21))
     mask = rng.random((2, 3, 133)) < 0.8
     maps = {"elu1": ka.features.elu1(), "favor": ka.random_features(ka.kernels.Softmax(), 7, 24, rng=0)}
-    run = _causal(maps[attend]) if attend in maps else _gated
+    run = _causal(maps[attend]) if attend in maps else {"gated": _gated, "exact": _exact}[attend]
     for found, wide in zip(run(q, k, v, mask), run(*(x.astype(np.float32) for x in (q, k, v)), mask), strict=True):
         assert found.dtype in (dtype, np.float32)
         np.testing.assert_array_equal(found, wide.astype(found.dtype))
+
+
+@pytest.mark.parametrize("dtype", HALVES.values(), ids=["bfloat16", "float16"])
+@pytest.mark.parametrize("op", ["elu1", "favor", "exact", "features", "gram"])
+def test_cotangents_have_the_bits_of_rounded_ones(op, dtype):
+    rng = np.random.default_rng(0)
+    q, k, v, g = (rng.standard_normal((2, 3, 45, e)).astype(dtype) for e in (7, 7, 21, 21))
+    mask, phi = rng.random((2, 3, 45)) < 0.8, ka.random_features(ka.kernels.Softmax(), 7, 24, rng=0)
+    spec = (ka.features.elu1() if op == "elu1" else phi).spec
+    if op == "exact":
+        parts = (ka.patterns.sinks(2) | ka.patterns.local(5, 0)).plan(45)
+        out, lse = block_softmax(q, k, v, 0.5, parts, mask)
+        run, given = block_softmax_vjp, (q, k, v, 0.5, parts, mask, None, out, lse, g, None)
+    elif op == "features":
+        run, given = features_vjp, (q, spec, rng.standard_normal((2, 3, 45, 24)).astype(dtype), True)
+    elif op == "gram":
+        run, given = gram, (q, v, spec, False)
+    else:
+        out, normaliser, _ = causal(q, k, v, spec, spec, None, mask, None, True)
+        run, given = causal_vjp, (q, k, v, spec, spec, None, mask, None, out, normaliser, g, None, True)
+    wide = [x.astype(np.float32) if getattr(x, "dtype", None) == dtype else x for x in given]
+    found, wanted = (_arrays(run(*x)) for x in (given, wide))
+    assert len(found) == len(wanted) >= 2
+    for x, y in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(x, y.astype(x.dtype))
 
 
 @pytest.mark.parametrize("dtype", HALVES.values(), ids=["bfloat16", "float16"])
@@ -86,6 +133,7 @@ def test_a_call_takes_no_more_memory_than_one_of_float32(dtype):
         call = {
             "causal": lambda: ka.causal_linear_attention(*x, phi),
             "full": lambda: ka.linear_attention(*x, phi),
+            "exact": lambda: ka.softmax_attention(*x),
             "gated": lambda: ka.gated_linear_attention(*x, l2_normalise=True),
         }
         found = {}

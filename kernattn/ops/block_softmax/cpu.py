@@ -12,8 +12,8 @@ from kernattn._plans.plan import Plan
 from kernattn._runtime.parallel import share
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import accumulation, flat, narrow, room, seconds_of
-from kernattn.ops.block_softmax.loops import online_softmax
+from kernattn.ops._numba.tiles.layout import accumulation, flat, has_bits, narrow, room, rows, seconds_of, written
+from kernattn.ops.block_softmax.loops import JOINS, online_softmax
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, reorder
 
 
@@ -23,16 +23,14 @@ def block_softmax(
     dtype = accumulation(q)
     how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
     mask, bias = mask_and_bias(key_mask, key_bias, how.mask, dtype)
-    out, lse = room(how.out, dtype), np.empty(how.lse, dtype)
+    out, lse = room(how.out, q.dtype if has_bits(q, dtype) and not how.joins else dtype), np.empty(how.lse, dtype)
     if how.cleared:
         out[...], lse[...] = 0, -np.inf
-    queries, keys, values = flat(q, dtype, how.q), flat(k, dtype, how.k), flat(v, dtype, how.v)
-    flat_out, flat_lse, factor = out.reshape(-1), lse.reshape(-1), float(scale)
+    given = rows(k, dtype), rows(v, dtype), mask, bias
+    queries, answers, logs, factor = rows(q, dtype), written(out, dtype), lse.reshape(-1), float(scale)
     for work in how.work:
-        own = keys, values, mask, bias
-        if work.order is not None:
-            own = reorder(work.order, *own)
-        tiles = partial(online_softmax, queries, *own, factor, work.table, work.words, flat_out, flat_lse)
+        own = given if work.order is None else reorder(work.order, *given, how.sizes)
+        tiles = partial(online_softmax, queries, *own, factor, work.table, work.words, answers, logs, work.sizes)
         share(tiles, work.pieces, work.seconds)
     return narrow(out, q.dtype), lse
 
@@ -43,6 +41,7 @@ class _Work(NamedTuple):
     table: NDArray[np.int64]  # what the loop does
     words: NDArray[np.uint64]
     order: Order | None
+    sizes: tuple[int, int, int, int]  # n, d, l, e, of so many keys as it orders
     pieces: int
     seconds: float
 
@@ -50,12 +49,11 @@ class _Work(NamedTuple):
 class _Plan(NamedTuple):
     """What follows from shapes alone: made once for all calls of one form."""
 
-    q: tuple[int, ...]  # (heads, n, d), as the loop sees queries
-    k: tuple[int, ...]
-    v: tuple[int, ...]
+    sizes: tuple[int, int, int, int]  # n, d, l, e
     mask: tuple[int, ...]
     out: tuple[int, ...]
     lse: tuple[int, ...]
+    joins: bool  # whether a part adds to what another one wrote
     cleared: bool  # whether there are rows that no part of a head writes first
     work: tuple[_Work, ...]
 
@@ -77,11 +75,12 @@ def _plan_for(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: 
             order, numbers = order_of(part.keys, own[:, 1:4])
             met = np.concatenate([own[:, :1], numbers, own[:, 4:]], axis=1)
             pieces, seconds = len(own) * len(part.tiles), len(own) * part.visited * pair
-            work.append(_Work(_table(part, met, part is not whole), part.words, order, pieces, seconds))
+            sizes = n, dim, length if order is None else len(order.tokens), e
+            work.append(_Work(_table(part, met, part is not whole), part.words, order, sizes, pieces, seconds))
+    joins = any(work.table[JOINS] for work in work)
     return _Plan(
-        (-1, n, dim), (-1, length, dim), (-1, length, e), (*who.lead, length), (*who.out_lead, n, e),
-        (*who.out_lead, n), cleared, tuple(work),
-    )  # fmt: skip
+        (n, dim, length, e), (*who.lead, length), (*who.out_lead, n, e), (*who.out_lead, n), joins, cleared, tuple(work)
+    )
 
 
 def _covers(part: Part, n: int) -> bool:

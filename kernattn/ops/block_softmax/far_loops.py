@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner, inner_exact
-from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.far.clamped import finite
+from kernattn.ops._numba.tiles.rows import read_row
 
 HALF = 500  # octaves: rows of q and k end below 2^500, so that a sum of their products is finite
 OCTAVES = 5000  # more than any score of finite numbers has
@@ -55,14 +55,15 @@ def _weights(scores, octaves):
 
 
 @inner_exact
-def _far_scores(q, k, seen, scale, scores, octaves):
+def _far_scores(q, k, at, seen, scale, scores, octaves):
     """Write the scores of the `seen` keys, in units of 2^octaves."""
-    dim = q.size
+    dim, room = q.size, np.empty_like(q)
     mantissa, octave = math.frexp(scale)
     x, y = np.empty(dim), np.empty(dim)
     octave += _scaled(q, x)
     for i in range(seen.size):
-        octaves[i] = octave + _scaled(window(k, seen[i] * dim, dim), y)
+        read_row(k, at + seen[i] * dim, dim, room, 0)
+        octaves[i] = octave + _scaled(room, y)
         scores[i] = mantissa * far_dot(x, y)
 
 
@@ -76,38 +77,46 @@ def _biased(scores, octaves, bias, bias_at, seen):
 
 
 @inner_exact
-def far_weights(q, k, seen, bias, bias_at, scale, scores):
-    """Write the exponentials of the scores of the `seen` keys, the largest off; return its log, and their sum."""
+def far_weights(q, k, at, seen, bias, bias_at, scale, scores):
+    """Write the exponentials of the scores of the `seen` keys, the largest off; return its log, and their sum.
+
+    Keys are rows (floats, bits, kind) from `at` on.
+    """
     octaves = np.empty(seen.size, np.int64)
-    _far_scores(q, k, seen, scale, scores, octaves)
+    _far_scores(q, k, at, seen, scale, scores, octaves)
     if bias.size > 0:
         _biased(scores, octaves, bias, bias_at, seen)
     return _weights(scores, octaves)
 
 
 @inner_exact
-def answer_far_row(q, k, v, e, seen, bias, bias_at, scale, out, lse, at):
-    """Write the answer of a row that sees the rows `seen` of k; leave it where any of its inputs is not finite.
+def answer_far_row(queries, at_q, k, at_k, v, at_v, dim, e, seen, bias, bias_at, scale, out, lse, at):
+    """Write the answer of a query that sees the rows `seen` of k; leave it where any of its inputs is not finite.
 
-    The answer stays among the values that the row sees, its log normaliser among the floats.
+    Rows are (floats, bits, kind). The answer stays among the values that the query sees, its log normaliser among the
+    floats.
     """
-    dim, keys = q.size, seen.size
+    keys, q, key, value = seen.size, np.empty(dim, lse.dtype), np.empty(dim, lse.dtype), np.empty(e, lse.dtype)
+    read_row(queries, at_q, dim, q, 0)
     for i in range(keys):
-        if not (finite(window(k, seen[i] * dim, dim)) and finite(window(v, seen[i] * e, e))):
+        read_row(k, at_k + seen[i] * dim, dim, key, 0)
+        read_row(v, at_v + seen[i] * e, e, value, 0)
+        if not (finite(key) and finite(value)):
             return
         if bias.size > 0 and not math.isfinite(bias[bias_at + seen[i]]):
             return
     if keys == 0 or not (finite(q) and math.isfinite(scale)):
         return
     scores = np.empty(keys)
-    log, total = far_weights(q, k, seen, bias, bias_at, scale, scores)
+    log, total = far_weights(q, k, at_k, seen, bias, bias_at, scale, scores)
     sums, low, high = np.zeros(e), np.full(e, np.inf), np.full(e, -np.inf)
     for i in range(keys):
-        share, values = scores[i] / total, window(v, seen[i] * e, e)
+        share = scores[i] / total
+        read_row(v, at_v + seen[i] * e, e, value, 0)
         for c in range(e):
-            value = float(values[c])
-            sums[c] += share * value
-            low[c], high[c] = min(low[c], value), max(high[c], value)
+            y = float(value[c])
+            sums[c] += share * y
+            low[c], high[c] = min(low[c], y), max(high[c], y)
     for c in range(e):
         out[c] = min(max(sums[c], low[c]), high[c])
     largest = float(np.finfo(lse.dtype).max)

@@ -7,13 +7,14 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import decayed
+from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import aligned, copy, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import ROWS, lanes
 from kernattn.ops._numba.codegen.vectors import bits_of, load, some, store, where
 from kernattn.ops._numba.far.clamped import finite
-from kernattn.ops._numba.tiles.chunk import load_rows
 from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
+from kernattn.ops._numba.tiles.rows import as_read, read_row, read_rows, wide_rows
 from kernattn.ops.block_softmax.far_loops import answer_far_row
 
 TILES, VISITS, READS, JOINS = range(4)
@@ -110,11 +111,14 @@ def _exponentials(scratch, rows, columns):
 
 
 @inner
-def _set_aside(values, row_v, keys, width, weights, row, rows, words, num, row_num, clean, row_clean):
-    """Copy values with 0 for what is not finite, which goes to the rows that see it: the bits of its word."""
+def _set_aside(values, row_v, keys, width, weights, row, rows, words, num, row_num, clean):
+    """Copy values with 0 for what is not finite, which goes to the rows that see it: the bits of its word.
+
+    They may lie in `clean` already.
+    """
     one = np.uint64(1)
     for j in range(keys):
-        source, target = window(values, j * row_v, width), window(clean, j * row_clean, width)
+        source, target = window(values, j * row_v, width), window(clean, j * row_v, width)
         for c in range(width):
             y = source[c]
             if not math.isfinite(y):
@@ -150,13 +154,15 @@ def _shrink(scratch, rows):
 @inner
 def _begin(scratch, q, at, first, rows, dim, factor, tokens):
     """Read a block of queries, and forget every key."""
-    queries, num, size, zero = scratch.queries, scratch.num, scratch.size, q.dtype.type(0)
+    queries, num, size = scratch.queries, scratch.num, scratch.size
+    zero = num.dtype.type(0)
     if tokens.size > 0:
         for i in range(rows):
-            copy(q, (at + tokens[first + i]) * dim, dim, scratch.keys, i * dim)
+            read_row(q, (at + tokens[first + i]) * dim, dim, scratch.keys, i * dim)
         transpose(scratch.keys, 0, dim, rows, dim, queries, 0, size)
     else:
-        transpose(window(q, (at + first) * dim, rows * dim), 0, dim, rows, dim, queries, 0, size)
+        floats, begin = wide_rows(q[0], q[1], q[2], (at + first) * dim, rows * dim, scratch.keys)
+        transpose(floats, begin, dim, rows, dim, queries, 0, size)
     for i in range(queries.size):
         queries[i] *= factor
     if rows < size:
@@ -165,7 +171,7 @@ def _begin(scratch, q, at, first, rows, dim, factor, tokens):
             for i in range(rows, size):
                 y[i] = zero
     for i in range(size):
-        scratch.peaks[i] = _lowest(q) / 2
+        scratch.peaks[i] = _lowest(num) / 2
         scratch.lows[i] = scratch.den[i] = zero
     for i in range(num.size):
         num[i] = 0
@@ -224,22 +230,26 @@ def _merge(answer, log, out, lse, at, e):
 
 
 @compiled
-def online_softmax(q, k, v, mask, bias, scale, table, words, out, lse, low, high):
+def online_softmax(q, k, v, mask, bias, scale, table, words, answered, lse, sizes, low, high):
     """Answer tiles low to high of a part, the last ones of each read first: causal ones have most to do.
 
-    q (heads, n, D), k (heads, L, D) and v (heads, L, e), keys in the order of the part; out and lse are flat. The table
-    holds, one after the other: its header; tiles, visits and reads; and queries, none where they stand as they are.
-    Reads are heads of q, of k, of v, of the mask and the bias, of out; the rest, and the words (B, SIDE), are those of
-    `kernattn._plans.parts.Part`.
+    q (heads, n, D), k (heads, L, D), v (heads, L, e), keys in the order of the part, and `answered` are (floats, bits,
+    kind); sizes are (n, D, L, e). All is flat. The table holds, one after the other: its header; tiles, visits and
+    reads; and queries, none where they stand as they are. Reads are heads of q, of k, of v, of the mask and the bias,
+    of out; the rest, and the words (B, SIDE), are those of `kernattn._plans.parts.Part`. A part that joins what was
+    answered writes floats.
     """
-    (_, n, dim), (_, length, e), side = q.shape, v.shape, words.shape[1]
-    q, k, v, words = whole(q), whole(k), whole(v), whole(words)
+    (n, dim, length, e), side = sizes, words.shape[1]
+    q, k, v, words = as_read(q), as_read(k), as_read(v), whole(words)
+    out, bits, kind = answered
     tiles, visits, reads, queries, joins = _tables(table)
     per_read, key_block = table[TILES], min(side, length)
-    scratch = _scratch(dim, e, min(side, n), key_block, queries.size > 0 or joins, q)
+    apart = queries.size > 0 or joins or kind != 0
+    scratch = _scratch(dim, e, min(side, n), key_block, apart or q[2] != 0, lse)
     num, peaks, lows, den, row_e = scratch.num, scratch.peaks, scratch.lows, scratch.den, scratch.row
-    factor = q.dtype.type(scale)
-    coarse = scale != 0 and not np.finfo(q.dtype).tiny <= abs(factor) < np.inf
+    factor = lse.dtype.type(scale)
+    coarse = scale != 0 and not np.finfo(lse.dtype).tiny <= abs(factor) < np.inf
+    padded = mask.size > 0 or e % lanes(num) > 0
     for b in range(low, high):
         read, tile = READ * (b // per_read), TILE * (per_read - 1 - b % per_read)
         first, rows, begin, end = tiles[tile], tiles[tile + 1], tiles[tile + 2], tiles[tile + 3]
@@ -252,13 +262,13 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, out, lse, low, high
             seen = window(words, number * side, side)
             for at in range(start, stop, key_block):
                 count = min(key_block, stop - at)
-                if mask.size > 0 or count % ROWS > 0 or e % lanes(q) > 0:
-                    of_keys, values, step = whole(scratch.keys), whole(scratch.values), row_e
-                    load_rows(k, (at_k + at) * dim, count, dim, mask, at_m + at, scratch.keys, dim)
-                    load_rows(v, (at_v + at) * e, count, e, mask, at_m + at, scratch.values, row_e)
+                if padded or k[2] != 0 or v[2] != 0 or count % ROWS > 0:
+                    of_keys, values, step = whole(scratch.keys), whole(scratch.values), row_e if padded else e
+                    read_rows(k, (at_k + at) * dim, count, dim, mask, at_m + at, scratch.keys, dim)
+                    read_rows(v, (at_v + at) * e, count, e, mask, at_m + at, scratch.values, step)
                 else:
-                    of_keys, step = window(k, (at_k + at) * dim, count * dim), e
-                    values = window(v, (at_v + at) * e, count * e)
+                    of_keys, step = window(k[0], (at_k + at) * dim, count * dim), e
+                    values = window(v[0], (at_v + at) * e, count * e)
                 # scores[j, i] = k_j . q_i
                 scores, size = scratch.scores, scratch.size
                 product(of_keys, 0, dim, 1, scratch.queries, 0, size, scores, 0, size, count, rows, dim, False, FULL)
@@ -269,11 +279,11 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, out, lse, low, high
                 if _exponentials(scratch, count, rows):
                     _shrink(scratch, rows)
                 if number >= 0 and not finite(window(values, 0, (count - 1) * step + e)):
-                    _set_aside(values, step, count, e, scores, size, rows, seen, num, row_e, scratch.values, row_e)
-                    values, step = whole(scratch.values), row_e
+                    _set_aside(values, step, count, e, scores, size, rows, seen, num, row_e, scratch.values)
+                    values = whole(scratch.values)
                 product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
         # answers: far rows once more, by themselves; each to its row, or beside what other parts answered
-        if queries.size > 0 or joins:
+        if apart:
             answers, logs, at = whole(scratch.values), whole(scratch.decay), 0
         else:
             answers, logs, at = out, lse, at_out + first
@@ -283,14 +293,17 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, out, lse, low, high
             logs[at + i] = peaks[i] + math.log(den[i]) if den[i] != 0 else -np.inf
             if coarse or lows[i] == -np.inf or not (den[i] > 0 and finite(window(num, i * row_e, e))):
                 answer_far_row(
-                    window(q, (at_q + token) * dim, dim),
-                    window(k, at_k * dim, length * dim),
-                    window(v, at_v * e, length * e),
-                    e, _tokens_seen(i, visits, begin, end, words, side, mask, at_m),
+                    q, (at_q + token) * dim, k, at_k * dim, v, at_v * e, dim, e,
+                    _tokens_seen(i, visits, begin, end, words, side, mask, at_m),
                     bias, at_m, scale, window(answers, (at + i) * e, e), logs, at + i,
                 )  # fmt: skip
             if joins:
                 _merge(window(answers, i * e, e), logs[i], out, lse, at_out + token, e)
-            elif queries.size > 0:
-                copy(answers, i * e, e, out, (at_out + token) * e)
+            elif apart:
                 lse[at_out + token] = logs[i]
+                if kind != 0 and queries.size > 0:
+                    narrow(answers, i * e, e, bits, kind, (at_out + token) * e)
+                elif kind == 0:
+                    copy(answers, i * e, e, out, (at_out + token) * e)
+        if kind != 0 and queries.size == 0:
+            narrow(answers, 0, rows * e, bits, kind, (at_out + first) * e)

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array
 from kernattn._plans.parts import Tokens
 from kernattn._runtime.parallel import share
-from kernattn.ops._numba.tiles.layout import NO_MASK, flat, nothing
+from kernattn.ops._numba.tiles.layout import NO_MASK, Rows, flat, nothing
 
 BYTES_PER_SECOND = 4e9  # of rows that are put in another order, roughly
 
-Inputs = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[Any]]
+Inputs = tuple[Rows, Rows, NDArray[np.bool_], NDArray[Any]]
 
 
 class Order(NamedTuple):
@@ -51,26 +51,40 @@ def order_of(tokens: Tokens, heads: NDArray[np.int64]) -> tuple[Order | None, ND
     return Order(tokens, once, *(x for x, _ in found)), np.stack([at.reshape(-1) for _, at in found], axis=-1)
 
 
-def reorder(order: Order, k: NDArray[Any], v: NDArray[Any], mask: NDArray[np.bool_], bias: NDArray[Any]) -> Inputs:
-    """Return keys, values and what is said of them, in the order of a part."""
-    length = k.shape[1]
-    given = [(k, order.k), (v, order.v)]
-    given += [(x.reshape(-1, length, 1), order.rows) for x in (mask, bias) if x.size > 0]
-    found = [np.empty((len(heads), len(order.tokens), x.shape[2]), x.dtype) for x, heads in given]
+def reorder(
+    order: Order, k: Rows, v: Rows, mask: NDArray[np.bool_], bias: NDArray[Any], sizes: tuple[int, int, int, int]
+) -> Inputs:
+    """Return keys, values and what is said of them, in the order of a part; sizes are (n, d, l, e)."""
+    _, dim, length, e = sizes
+    given = [(_numbers(k), dim, order.k), (_numbers(v), e, order.v)]
+    given += [(x, 1, order.rows) for x in (mask, bias) if x.size > 0]
+    found = [np.empty((len(heads), len(order.tokens), width), x.dtype) for x, width, heads in given]
 
     def take(low: int, high: int) -> None:
-        for (x, numbers), y in zip(given, found, strict=True):
+        for (x, width, numbers), y in zip(given, found, strict=True):
+            heads = x.reshape(-1, length, width)
             for head in range(low, min(high, len(numbers))):
-                np.take(x[numbers[head]], order.tokens, axis=0, out=y[head], mode="clip")
+                np.take(heads[numbers[head]], order.tokens, axis=0, out=y[head], mode="clip")
 
-    share(take, max(len(numbers) for _, numbers in given), sum(y.nbytes for y in found) / BYTES_PER_SECOND)
-    for y in found:
+    share(take, max(len(numbers) for *_, numbers in given), sum(y.nbytes for y in found) / BYTES_PER_SECOND)
+    ordered = [y.reshape(-1) for y in found]
+    for y in ordered:
         y.setflags(write=False)
     if bias.size > 0:
-        bias = found.pop().reshape(-1)
+        bias = ordered.pop()
     if mask.size > 0:
-        mask = found.pop().reshape(-1)
-    return found[0], found[1], mask, bias
+        mask = ordered.pop()
+    return _with_numbers(k, ordered[0]), _with_numbers(v, ordered[1]), mask, bias
+
+
+def _numbers(rows: Rows) -> NDArray[Any]:
+    """Return the floats of rows, or their bits."""
+    return rows[1] if rows[2] else rows[0]
+
+
+def _with_numbers(rows: Rows, numbers: NDArray[Any]) -> Rows:
+    """Return rows with other numbers."""
+    return (rows[0], numbers, rows[2]) if rows[2] else (numbers, *rows[1:])
 
 
 def put_back(order: Order, found: NDArray[Any], total: NDArray[Any]) -> None:

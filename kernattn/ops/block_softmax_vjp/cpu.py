@@ -18,7 +18,7 @@ from kernattn._runtime.parallel import share
 from kernattn._sums.cotangents import sum_onto
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import accumulation, flat, narrow, nothing, seconds_of
+from kernattn.ops._numba.tiles.layout import Rows, accumulation, flat, narrow, nothing, rows, seconds_of
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, put_back, reorder
 from kernattn.ops.block_softmax_vjp.far_loops import pull_far_rows
 from kernattn.ops.block_softmax_vjp.loops import pull_blocks
@@ -38,16 +38,15 @@ def block_softmax_vjp(
     mask, bias = mask_and_bias(key_mask, key_bias, (*how.lead, length), dtype)
     of_lse = nothing(dtype) if g_lse is None else flat(g_lse, dtype)
     count = len(how.states)
-    queries, keys, values, of_out = (flat(each, dtype, (-1, *each.shape[-2:])) for each in (q, k, v, g))
     x = _Arrays(
-        queries, keys, values, of_out, mask, bias, of_lse, float(scale),
+        rows(q, dtype), rows(k, dtype), rows(v, dtype), rows(g, dtype), mask, bias, of_lse, float(scale), how.sizes,
         np.empty(lse.size, dtype), np.empty(lse.size, dtype), np.empty(lse.size, np.bool_),
         np.zeros((*how.out_lead, *q.shape[-2:]), dtype), np.zeros((count, length, q.shape[-1]), dtype),
         np.zeros((count, length, v.shape[-1]), dtype), np.zeros((count if bias.size > 0 else 0, length, 1), dtype),
     )  # fmt: skip
     judge = partial(
         judge_rows, x.q, x.k, mask, bias, x.scale, KINDS.index(plan.kind), how.states, how.reads,
-        flat(out, dtype), flat(lse, dtype), x.g, of_lse, x.shifts, x.dots, x.far,
+        rows(out, dtype), flat(lse, dtype), x.g, of_lse, x.shifts, x.dots, x.far, how.sizes,
     )  # fmt: skip
     share(judge, count, how.seconds_to_judge)
     ds = sum(_pull(work, x) for work in how.work)
@@ -62,14 +61,15 @@ def block_softmax_vjp(
 class _Arrays(NamedTuple):
     """Arrays that the loops read, and those that they add to."""
 
-    q: NDArray[Any]  # (heads, n, d), as k, v and g
-    k: NDArray[Any]
-    v: NDArray[Any]
-    g: NDArray[Any]
+    q: Rows  # (heads, n, d), as k, v and g
+    k: Rows
+    v: Rows
+    g: Rows
     mask: NDArray[np.bool_]
     bias: NDArray[Any]
     of_lse: NDArray[Any]  # the cotangents of the log normalisers, or no numbers
     scale: float
+    sizes: tuple[int, int, int, int]
     shifts: NDArray[Any]
     dots: NDArray[Any]
     far: NDArray[np.bool_]
@@ -82,13 +82,15 @@ class _Arrays(NamedTuple):
 def _pull(work: _Work, x: _Arrays) -> float:
     """Add the cotangents of queries and of keys that a part has; return that of the scale."""
     order, dq, ds = work.order, x.dq.reshape(-1), np.zeros(work.pieces)
-    keys, found = (x.k, x.v, x.mask, x.bias), [x.dk, x.dv, x.db]
+    keys, found, sizes = (x.k, x.v, x.mask, x.bias), [x.dk, x.dv, x.db], x.sizes
     if order is not None:
-        keys = reorder(order, *keys)
+        n, dim, _, e = sizes
+        sizes = n, dim, len(order.tokens), e
+        keys = reorder(order, *keys, x.sizes)
         found = [np.zeros((len(order.rows) if len(y) else 0, len(order.tokens), y.shape[-1]), y.dtype) for y in found]
     pull = partial(
         pull_blocks, x.q, *keys[:2], x.g, *keys[2:], x.scale, work.table, work.words, x.shifts, x.dots, dq,
-        *(y.reshape(-1) for y in found), ds,
+        *(y.reshape(-1) for y in found), ds, sizes,
     )  # fmt: skip
     for phase in range(work.splits):  # one after the other, so that sums run in one order on any number of threads
         share(partial(pull, phase), work.pieces, work.seconds)
@@ -102,13 +104,14 @@ def _pull_far(head: _Head, x: _Arrays) -> float:
     """Add the cotangents of rows whose scores leave the floats, one by one; return that of the scale."""
     parts, states, reads = head
     ds = np.zeros(len(states))
-    rows = np.flatnonzero(x.far.reshape(-1, x.q.shape[1])[reads[..., 1].reshape(-1)].any(axis=0))
-    for some, ends, tokens in _seen(parts, rows):
+    far = np.flatnonzero(x.far.reshape(-1, x.sizes[0])[reads[..., 1].reshape(-1)].any(axis=0))
+    for some, ends, tokens in _seen(parts, far):
         pull = partial(
             pull_far_rows, x.q, x.k, x.v, x.g, x.of_lse, x.mask, x.bias, x.scale, states, reads, x.far,
             some, ends, tokens, x.dq.reshape(-1), x.dk.reshape(-1), x.dv.reshape(-1), x.db.reshape(-1), ds,
+            x.sizes,
         )  # fmt: skip
-        share(pull, len(ds), len(ds) * len(tokens) * x.q.shape[2] * 1e-9)
+        share(pull, len(ds), len(ds) * len(tokens) * x.sizes[1] * 1e-9)
     return float(ds.sum())
 
 
@@ -146,6 +149,7 @@ class _Head(NamedTuple):
 class _Plan(NamedTuple):
     """What follows from shapes alone: made once for all calls of one form."""
 
+    sizes: tuple[int, int, int, int]  # n, d, l, e
     lead: tuple[int, ...]  # of k and v together
     out_lead: tuple[int, ...]
     states: NDArray[np.int64]  # as a head has them
@@ -164,7 +168,7 @@ def _plan_for(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: 
     of_heads = _heads(back, n, length, states, who.reads, dense_from_keys)
     work = tuple(_work(part, head, n, pair) for head in of_heads for part in head.parts)
     return _Plan(
-        who.lead, who.out_lead, states, who.reads,
+        (n, dim, length, e), who.lead, who.out_lead, states, who.reads,
         seconds_of(len(who.q) * n * (dim + 2 * e) + len(states) * length * dim, 0, 4), work,
     )  # fmt: skip
 

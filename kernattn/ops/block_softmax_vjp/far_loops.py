@@ -5,19 +5,21 @@ import math
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
-from kernattn.ops._numba.codegen.memory import whole, window
+from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.far.clamped import finite
+from kernattn.ops._numba.tiles.rows import as_read, read_row
 from kernattn.ops.block_softmax.far_loops import far_dot, far_weights
 from kernattn.ops.block_softmax_vjp.rows_loops import OUT, QUERY, STATE, K, V
 
 
 @inner
-def _seen(tokens, mask, bias, at, k, dim, seen):
+def _seen(tokens, mask, bias, at, k, at_k, key, seen):
     """Write the tokens that count; return how many, or -1 where a key of them, or its bias, is not finite."""
     keys = 0
     for j in tokens:
         if mask.size == 0 or mask[at + j]:
-            if not finite(window(k, j * dim, dim)) or (bias.size > 0 and not math.isfinite(bias[at + j])):
+            read_row(k, at_k + j * key.size, key.size, key, 0)
+            if not finite(key) or (bias.size > 0 and not math.isfinite(bias[at + j])):
                 return -1
             seen[keys] = j
             keys += 1
@@ -26,40 +28,42 @@ def _seen(tokens, mask, bias, at, k, dim, seen):
 
 @compiled
 def pull_far_rows(
-    q, k, v, g, of_lse, mask, bias, scale, states, reads, far, rows, ends, tokens, dq, dk, dv, db, ds, low, high
+    q, k, v, g, of_lse, mask, bias, scale, states, reads, far, rows, ends, tokens, dq, dk, dv, db, ds, sizes,
+    low, high,
 ):  # fmt: skip
     """Add the cotangents between states low to high and the far ones among some rows; ds has a number for each state.
 
     Row rows_i sees the tokens from ends_i to ends_(i + 1). states (B, 3) are heads of k, of v, and of mask, bias, dk,
     dv and db; reads (B, G, 2) heads of q and of g. of_lse (heads, n) is the cotangent of the log normalisers,
-    or has no numbers.
+    or has no numbers. q, k, v and g are (floats, bits, kind), sizes (n, D, l, e).
     """
-    (_, n, dim), (_, length, e) = q.shape, v.shape
-    q, k, v, g = whole(q), whole(k), whole(v), whole(g)
+    n, dim, length, e = sizes
+    q, k, v, g = as_read(q), as_read(k), as_read(v), as_read(g)
+    x, key, y, value = np.empty(dim, dq.dtype), np.empty(dim, dq.dtype), np.empty(e, dq.dtype), np.empty(e, dq.dtype)
     seen, weights, slopes = np.empty(length, np.int64), np.empty(length), np.empty(length)
     own = np.empty(dim)
     for b in range(low, high):
-        at_m = states[b, STATE] * length
-        k_b = window(k, states[b, K] * length * dim, length * dim)
-        v_b = window(v, states[b, V] * length * e, length * e)
+        at_m, at_k, at_v = states[b, STATE] * length, states[b, K] * length * dim, states[b, V] * length * e
         for r in range(reads.shape[1]):
             for row in range(rows.size):
                 at = reads[b, r, OUT] * n + rows[row]
                 if not far[at]:
                     continue
                 target = window(dq, at * dim, dim)
-                keys = _seen(tokens[ends[row] : ends[row + 1]], mask, bias, at_m, k_b, dim, seen)
+                keys = _seen(tokens[ends[row] : ends[row + 1]], mask, bias, at_m, k, at_k, key, seen)
                 if keys < 0:
                     target[:] = np.nan
                 if keys <= 0:
                     continue
                 # its weights, and the cotangents of these
                 dot = 0.0
-                x, y = window(q, (reads[b, r, QUERY] * n + rows[row]) * dim, dim), window(g, at * e, e)
-                _, total = far_weights(x, k_b, seen[:keys], bias, at_m, scale, weights[:keys])
+                read_row(q, (reads[b, r, QUERY] * n + rows[row]) * dim, dim, x, 0)
+                read_row(g, at * e, e, y, 0)
+                _, total = far_weights(x, k, at_k, seen[:keys], bias, at_m, scale, weights[:keys])
                 for s in range(keys):
                     weights[s] /= total
-                    slopes[s] = far_dot(y, window(v_b, seen[s] * e, e))
+                    read_row(v, at_v + seen[s] * e, e, value, 0)
+                    slopes[s] = far_dot(y, value)
                     dot += weights[s] * slopes[s]
                 if of_lse.size > 0:
                     dot -= of_lse[at]
@@ -71,7 +75,8 @@ def pull_far_rows(
                     for c in range(e):
                         values[c] += weights[s] * y[c]
                     if slope != 0:
-                        key, into = window(k_b, j * dim, dim), window(dk, (at_m + j) * dim, dim)
+                        into = window(dk, (at_m + j) * dim, dim)
+                        read_row(k, at_k + j * dim, dim, key, 0)
                         if bias.size > 0:
                             db[at_m + j] += slope
                         ds[b] += slope * far_dot(x, key)

@@ -15,8 +15,8 @@ from kernattn.ops._numba.codegen.memory import aligned, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import bits_of, load, store, where
 from kernattn.ops._numba.far.clamped import finite
-from kernattn.ops._numba.tiles.chunk import load_rows
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
+from kernattn.ops._numba.tiles.rows import as_read, read_row, read_rows
 
 TILES, VISITS, STATES, GROUP, SPLITS = range(5)
 HEADER = 5
@@ -79,13 +79,15 @@ def _load_queries(x, head, tokens, first, rows, width, factor, shifts, shifts_he
     """Copy rows of x times a factor to a tile; zeros for those that have no gradient, whatever stands there."""
     for i in range(rows):
         token = _token(tokens, first + i)
-        source, target = window(x, (head + token) * width, width), window(tile, i * row, width)
+        target = window(tile, i * row, width)
         if shifts[shifts_head + token] == math.inf:
             for c in range(width):
                 target[c] = 0
-        else:
+            continue
+        read_row(x, (head + token) * width, width, tile, i * row)
+        if factor != 1:
             for c in range(width):
-                target[c] = source[c] * factor
+                target[c] *= factor
 
 
 @inner_exact
@@ -205,7 +207,9 @@ def _add_to_queries(scratch, tokens, first, rows, dim, factor, q, at_q, shifts, 
         token = _token(tokens, first + i)
         if shifts[at + token] != math.inf:
             source, target = window(scratch.dq, i * scratch.row_d, dim), window(dq, (at + token) * dim, dim)
-            x, dot = window(q, (at_q + token) * dim, dim), q.dtype.type(0)
+            dot = dq.dtype.type(0)
+            x = window(scratch.queries, i * scratch.row_d, dim)  # once more, without the factor
+            read_row(q, (at_q + token) * dim, dim, x, 0)
             for c in range(dim):
                 target[c] += source[c] * factor
                 dot += source[c] * x[c]
@@ -237,24 +241,25 @@ def _tables(table):
 
 @compiled
 def pull_blocks(
-    q, k, v, g, mask, bias, scale, table, words, shifts, dots, dq, dk, dv, db, ds, phase, low, high
+    q, k, v, g, mask, bias, scale, table, words, shifts, dots, dq, dk, dv, db, ds, sizes, phase, low, high
 ):  # fmt: skip
     """Add what pieces low to high of a part tell: of state b the s-th share of its tiles, and that of the queries.
 
-    q (heads, n, D), k (heads, l, D), v (heads, l, e) and g (heads, n, e), keys in the order of the part; the rest is
-    flat. The table holds, one after the other: its header; tiles of keys, visits of queries; states, the heads of k, of
-    v, and of dk, dv, db, mask and bias; reads, the heads of q, and of g and dq; and the rows of the queries, none where
-    they stand as they are. Words (W, SIDE) are those of `kernattn._plans.transposed`. The share of the queries is
-    s + phase, so that no two pieces of a phase write to the same rows. ds has a number for each piece.
+    q (heads, n, D), k (heads, l, D), v (heads, l, e) and g (heads, n, e), keys in the order of the part, are (floats,
+    bits, kind); sizes are (n, D, l, e). All is flat. The table holds, one after the other: its header; tiles of keys,
+    visits of queries; states, the heads of k, of v, and of dk, dv, db, mask and bias; reads, the heads of q, and of g
+    and dq; and the rows of the queries, none where they stand as they are. Words (W, SIDE) are those of
+    `kernattn._plans.transposed`. The share of the queries is s + phase, so that no two pieces of a phase write to the
+    same rows. ds has a number for each piece.
     """
-    (_, n, dim), (_, length, e), side = q.shape, v.shape, words.shape[1]
-    q, k, v, g, words = whole(q), whole(k), whole(v), whole(g), whole(words)
+    (n, dim, length, e), side = sizes, words.shape[1]
+    q, k, v, g, words = as_read(q), as_read(k), as_read(v), as_read(g), whole(words)
     tiles, visits, states, reads, tokens = _tables(table)
     count_tiles, group, splits = table[TILES], table[GROUP], table[SPLITS]
-    factor, one = q.dtype.type(scale), q.dtype.type(1)
+    factor, one = dq.dtype.type(scale), dq.dtype.type(1)
     queries = tokens.size if tokens.size > 0 else n
     block = min(side, max(queries, length))
-    scratch = _scratch(dim, e, block, q)
+    scratch = _scratch(dim, e, block, dq)
     size, row_d, row_e = scratch.size, scratch.row_d, scratch.row_e
     for piece in range(low, high):
         b, s = piece // splits, piece % splits
@@ -267,8 +272,8 @@ def pull_blocks(
             at_k, at_v = states[state] * length + at, states[state + 1] * length + at
             at_m = states[state + 2] * length + at
             # the tile of keys
-            load_rows(k, at_k * dim, count, dim, mask, at_m, scratch.keys, row_d)
-            load_rows(v, at_v * e, count, e, mask, at_m, scratch.values, row_e)
+            read_rows(k, at_k * dim, count, dim, mask, at_m, scratch.keys, row_d)
+            read_rows(v, at_v * e, count, e, mask, at_m, scratch.values, row_e)
             transpose(scratch.keys, 0, row_d, count, dim, scratch.keys_t, 0, size)
             transpose(scratch.values, 0, row_e, count, e, scratch.values_t, 0, size)
             _clear(scratch.dk)

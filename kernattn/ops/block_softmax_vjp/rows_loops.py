@@ -3,8 +3,8 @@
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
-from kernattn.ops._numba.codegen.memory import whole, window
 from kernattn.ops._numba.far.clamped import finite
+from kernattn.ops._numba.tiles.rows import as_read, read_row
 
 KINDS = ("all", "causal", "parts")
 CAUSAL, PARTS = 1, 2
@@ -29,26 +29,28 @@ def _largest(x):
 
 @compiled
 def judge_rows(
-    q, k, mask, bias, scale, kind_of, states, reads, out, lse, g, of_lse, shifts, dots, far, low, high
+    q, k, mask, bias, scale, kind_of, states, reads, out, lse, g, of_lse, shifts, dots, far, sizes, low, high
 ):  # fmt: skip
     """Set shift_i to lse_i and dot_i to g_i.out_i less the cotangent of lse_i, for the queries of states low to high.
 
     A shift is inf, and the dot 0, for a row without a gradient, as its cotangents are 0 or it sees nothing, and for a
     far one, whose scores may overflow or have no digits after the point: far_i is set for these. Of the other kinds
-    CAUSAL a row is judged by the keys that it sees; of PARTS by all that are finite.
+    CAUSAL a row is judged by the keys that it sees; of PARTS by all that are finite. q, k, out and g are (floats,
+    bits, kind), sizes (n, D, l, e).
     """
-    (_, n, dim), (_, length, _), (_, _, e) = q.shape, k.shape, g.shape
-    q, k, g, factor = whole(q), whole(k), whole(g), q.dtype.type(scale)
-    kind = np.finfo(q.dtype)
-    limit, precise = q.dtype.type(kind.max / 64), q.dtype.type(PRECISE / kind.eps)
+    n, dim, length, e = sizes
+    q, k, out, g, factor = as_read(q), as_read(k), as_read(out), as_read(g), lse.dtype.type(scale)
+    kind = np.finfo(lse.dtype)
+    limit, precise = lse.dtype.type(kind.max / 64), lse.dtype.type(PRECISE / kind.eps)
     coarse = scale != 0 and not kind.tiny <= abs(factor) < np.inf
-    tops, zero, infinity = np.zeros(length, q.dtype), q.dtype.type(0), q.dtype.type(np.inf)
+    tops, zero, infinity = np.zeros(length, lse.dtype), lse.dtype.type(0), lse.dtype.type(np.inf)
+    x, of_out, y = np.empty(dim, lse.dtype), np.empty(e, lse.dtype), np.empty(e, lse.dtype)
     for b in range(low, high):
         # how large the keys are that a row may see
         top = more = zero
         for j in range(length):  # the largest number of the keys up to j; infinite where one is not finite
             if mask.size == 0 or mask[b * length + j]:
-                x = window(k, (states[b, K] * length + j) * dim, dim)
+                read_row(k, (states[b, K] * length + j) * dim, dim, x, 0)
                 if finite(x):
                     top = max(top, _largest(x))
                 elif kind_of != PARTS:
@@ -60,11 +62,12 @@ def judge_rows(
         for r in range(reads.shape[1]):
             for i in range(n):
                 at = reads[b, r, OUT] * n + i
-                x, y = window(g, at * e, e), window(out, at * e, e)
+                read_row(g, at * e, e, of_out, 0)
+                read_row(out, at * e, e, y, 0)
                 shift, dot, some = lse[at], zero, False
                 for c in range(e):
-                    dot += x[c] * y[c]
-                    some = some or x[c] != zero
+                    dot += of_out[c] * y[c]
+                    some = some or of_out[c] != zero
                 if of_lse.size > 0:
                     dot -= of_lse[at]
                     some = some or of_lse[at] != zero
@@ -73,7 +76,8 @@ def judge_rows(
                 if not some or shift == -infinity or last < 0:
                     shift, dot = infinity, zero
                 else:
-                    x, reach = window(q, (reads[b, r, QUERY] * n + i) * dim, dim), zero
+                    read_row(q, (reads[b, r, QUERY] * n + i) * dim, dim, x, 0)
+                    reach = zero
                     for c in range(dim):
                         reach += abs(x[c] * factor)
                     if (
@@ -82,7 +86,7 @@ def judge_rows(
                         and abs(shift) < infinity
                         and (
                             coarse
-                            or not (reach * max(tops[last], q.dtype.type(1)) + more < limit and abs(shift) < precise)
+                            or not (reach * max(tops[last], lse.dtype.type(1)) + more < limit and abs(shift) < precise)
                         )
                     ):
                         far[at], shift, dot = 1, infinity, zero

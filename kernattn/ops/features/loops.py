@@ -1,6 +1,7 @@
 """Features of rows, written out; and the log scales of rows that are not sums of their squares alone."""
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.halves import round_off
 from kernattn.ops._numba.codegen.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.far.clamped import far_form, far_scale, finite, largest_log, project_far, within
@@ -8,6 +9,7 @@ from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
 from kernattn.ops._numba.tiles.finish import far_scales, finish_features, finish_numbers, limit_of
 from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.products import panel_product
+from kernattn.ops._numba.tiles.rows import as_read, room_of, wide_rows
 
 
 @inner
@@ -55,40 +57,47 @@ def span_row(span, like):
 
 @compiled
 def write_features(arrays, x, given, n, out, no_mask, chunk, span, low, high):
-    """Write the features of blocks low to high of `chunk` rows of x, flat (n, d), to out, flat (n, M)."""
-    phi, x, given = unpack(arrays), whole(x), whole(given)
+    """Write the features of blocks low to high of `chunk` rows of x (n, d) to out (n, M), both (floats, bits, kind)."""
+    phi, x, given = unpack(arrays), as_read(x), whole(given)
+    floats, bits, kind = out
     dim, features = phi.dim, phi.features
-    row, size = span_row(span, x), tile_rows(chunk, x)
-    tile, packed, scales = aligned(size * row, x), aligned(size * dim, x), aligned(size, x)
+    row, size = span_row(span, given), tile_rows(chunk, given)
+    tile, packed, scales = aligned(size * row, given), aligned(size * dim, given), aligned(size, given)
+    wide, block = aligned(room_of(size * dim, x), given), aligned(0 if kind == 0 else chunk * features, given)
     for first in range(low * chunk, min(high * chunk, n), chunk):
+        rows = min(chunk, n - first)
+        near, at = wide_rows(x[0], x[1], x[2], first * dim, rows * dim, wide)
+        into, to = (whole(floats), first * features) if kind == 0 else (whole(block), 0)
         block_features(
-            phi, x, first * dim, min(chunk, n - first), given, first, no_mask, span, packed, tile, row, scales,
-            out, first * features, features,
+            phi, near, at, rows, given, first, no_mask, span, packed, tile, row, scales, into, to, features
         )  # fmt: skip
+        if kind != 0:
+            round_off(block, 0, rows * features, bits, kind, first * features)
 
 
 @compiled
 def write_scales(weights, centre, linear, factor_t, rank, x, scales, chunk, low, high):
-    """Write w.x^2 + l.x - |F (x - c)|^2 / 2 of blocks low to high of `chunk` rows of x, flat (n, d).
+    """Write w.x^2 + l.x - |F (x - c)|^2 / 2 of blocks low to high of `chunk` rows of x (n, d), (floats, bits, kind).
 
     Parts without entries count as zeros; factor_t is F, of `rank` rows, transposed in panels. The parts of far rows are
     held.
     """
-    x, weights, centre, linear, factor_t = whole(x), whole(weights), whole(centre), whole(linear), whole(factor_t)
-    dim = x.size // scales.size
-    size, row = tile_rows(chunk, x), pad(rank, lanes(x)) + lanes(x)
-    packed, tile = aligned(size * dim, x), aligned(size * row, x)
-    half, limit = x.dtype.type(0.5), largest_log(x)
+    given, weights, centre, linear, factor_t = as_read(x), whole(weights), whole(centre), whole(linear), whole(factor_t)
+    dim = (given[0].size + given[1].size) // scales.size
+    size, row = tile_rows(chunk, scales), pad(rank, lanes(scales)) + lanes(scales)
+    packed, tile, wide = aligned(size * dim, scales), aligned(size * row, scales), aligned(size * dim, scales)
+    half, limit = scales.dtype.type(0.5), largest_log(scales)
     for first in range(low * chunk, min(high * chunk, scales.size), chunk):
         rows = min(chunk, scales.size - first)
+        x, at = wide_rows(given[0], given[1], given[2], first * dim, rows * dim, wide)
         if rank > 0:
             for j in range(rows):
-                source, target = window(x, (first + j) * dim, dim), window(packed, j * dim, dim)
+                source, target = window(x, at + j * dim, dim), window(packed, j * dim, dim)
                 for i in range(dim):
                     target[i] = source[i] - centre[i]
             panel_product(packed, rows, dim, factor_t, 0, rank, tile, row)
         for j in range(rows):
-            source, y = window(x, (first + j) * dim, dim), window(tile, j * row, rank)
+            source, y = window(x, at + j * dim, dim), window(tile, j * row, rank)
             total = squares = x.dtype.type(0)
             for i in range(weights.size):
                 total += weights[i] * source[i] * source[i]

@@ -116,11 +116,9 @@ def _key_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the log scales of rows (...), flat; of a masked row of infinities anything."""
-    each = flat(x, dtype)
-    scales = np.empty(each.size // x.shape[-1], dtype)
-    form = _packed_form(spec, dtype)
-    seconds = seconds_of(2.0 * each.size * (1 + form[-1]), 0, 4)
-    share(partial(write_scales, *form, each, scales, ROWS), -(-scales.size // ROWS), seconds)
+    scales, form = np.empty(x.size // x.shape[-1], dtype), _packed_form(spec, dtype)
+    seconds = seconds_of(2.0 * x.size * (1 + form[-1]), 0, 4)
+    share(partial(write_scales, *form, rows(x, dtype), scales, ROWS), -(-scales.size // ROWS), seconds)
     return flat(scales, dtype)
 
 

@@ -11,7 +11,7 @@ from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import share
 from kernattn._sums.cotangents import MapCotangent
 from kernattn.ops._numba.codegen.registers import ROWS, vector_length
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, room, seconds_of
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, narrow, room, rows, seconds_of
 from kernattn.ops._numba.tiles.packing import pack_map
 from kernattn.ops.features.sides import given_scales
 from kernattn.ops.features_vjp import reference
@@ -35,9 +35,9 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
     numbers = np.zeros((slabs, of_omega + phi.features + dim if learn else 0), dtype)
     dx, far = room((*lead, dim), dtype), np.zeros(n, bool)
     slopes = np.empty(0 if spec.row_form is None else n, dtype)
-    rows, given, of_features = flat(x, dtype), given_scales(x, spec, dtype), flat(g, dtype)
+    own, given, of_features = rows(x, dtype), given_scales(x, spec, dtype), rows(g, dtype)
     pull = partial(
-        pull_features, phi.arrays, rows, given, of_features, n, dx.reshape(-1), slopes, numbers.reshape(-1), far,
+        pull_features, phi.arrays, own, given, of_features, n, dx.reshape(-1), slopes, numbers.reshape(-1), far,
         NO_MASK, of_omega, CHUNK, TILE_BYTES // (CHUNK * dtype.itemsize), slabs,
     )  # fmt: skip
     flops = 2.0 * (2 + learn) * phi.frequencies * dim * phi.projects

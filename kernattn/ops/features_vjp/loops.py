@@ -9,9 +9,10 @@ from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, wh
 from kernattn.ops._numba.codegen.registers import LINE, lanes
 from kernattn.ops._numba.far.clamped import within
 from kernattn.ops._numba.kinds import angular, row_pull
-from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
+from kernattn.ops._numba.tiles.chunk import row_scales
 from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.products import FULL, panel_product, product
+from kernattn.ops._numba.tiles.rows import as_read, read_row, read_rows, room_of, wide_rows
 
 STEEP = 70.0  # e^70, and with it an amplitude of 2^16, is a float32
 
@@ -24,16 +25,17 @@ class Scratch(NamedTuple):
     scales: Any  # (size,), log scales
     totals: Any  # (size,), their cotangents
     dx: Any  # (size, row_d)
+    g: Any  # (size, M), of cotangents of 16 bits
     row: Any
     row_d: Any
 
 
 @inner
-def _scratch(dim, chunk, span, like):
+def _scratch(dim, chunk, span, wide, like):
     size, row, row_d = tile_rows(chunk, like), 2 * pad(span, lanes(like)) + lanes(like), tile_rows(dim, like)
     return Scratch(
         aligned(size * dim + LINE, like), aligned(size * row, like), aligned(size, like), aligned(size, like),
-        aligned(size * row_d, like), row, row_d,
+        aligned(size * row_d, like), aligned(wide, like), row, row_d,
     )  # fmt: skip
 
 
@@ -41,7 +43,7 @@ def _scratch(dim, chunk, span, like):
 def _load(phi, scratch, x, given, first, rows, no_mask, far):
     """Read a block of rows and their log scales; those that are far count as zeros from here on."""
     s, dim = scratch, phi.dim
-    load_rows(x, first * dim, rows, dim, no_mask, 0, s.x, dim)
+    read_rows(x, first * dim, rows, dim, no_mask, 0, s.x, dim)
     row_scales(phi.weights, s.x, rows, dim, dim, given, first, no_mask, 0, s.scales)
     for j in range(rows):
         row, scale = window(s.x, j * dim, dim), s.scales[j]
@@ -74,24 +76,26 @@ def _finish(phi, scratch, first, rows, dx, slopes, weights, far):
 
 @compiled
 def pull_features(arrays, x, given, g, n, dx, slopes, numbers, far, no_mask, of_omega, chunk, span, slabs, low, high):
-    """Pull blocks of `chunk` rows of x, flat (n, d), back from g, flat (n, M): those of slabs low to high.
+    """Pull blocks of `chunk` rows of x (n, d) back from g (n, M), both (floats, bits, kind): of slabs low to high.
 
     A slab has numbers of its own, where they are wanted: `of_omega` ones of a tile of cotangents of omega, then those
     of the offset and of the row weights. slopes (n,) or nothing become the cotangents of the rows' log scales, which
     then do not count in dx. far_j says that the cotangents of row j are for others to find.
     """
-    phi, x, given, g, dx = unpack(arrays), whole(x), whole(given), whole(g), whole(dx)
+    phi, x, given, of_phi, dx = unpack(arrays), as_read(x), whole(given), as_read(g), whole(dx)
     dim, frequencies, features = phi.dim, phi.frequencies, phi.features
-    s, blocks, zero = _scratch(dim, chunk, span, x), (n + chunk - 1) // chunk, x.dtype.type(0)
+    s, zero = _scratch(dim, chunk, span, room_of(chunk * features, of_phi), dx), dx.dtype.type(0)
+    blocks = (n + chunk - 1) // chunk
     learnt = numbers.size > 0
     for slab in range(low, high):
         own = window(numbers, slab * (numbers.size // slabs), numbers.size // slabs)
         weights = window(own, of_omega + features if learnt else 0, phi.weights.size if learnt else 0)
         for first in range(blocks * slab // slabs * chunk, min(n, blocks * (slab + 1) // slabs * chunk), chunk):
             rows = min(chunk, n - first)
+            g, at_g = wide_rows(of_phi[0], of_phi[1], of_phi[2], first * features, rows * features, s.g)
             if phi.positive and phi.omega.size == 0:  # numbers one by one, and none is far
-                copy(x, first * dim, rows * dim, dx, first * dim)
-                row, f = window(dx, first * dim, rows * dim), window(g, first * dim, rows * dim)
+                read_row(x, first * dim, rows * dim, dx, first * dim)
+                row, f = window(dx, first * dim, rows * dim), window(g, at_g, rows * dim)
                 row_pull(phi, row, row, f, f, 0, zero, phi.amplitude, weights, weights)
                 for i in range(row.size):
                     if f[i] == zero:  # whatever x is
@@ -108,7 +112,7 @@ def pull_features(arrays, x, given, g, n, dx, slopes, numbers, far, no_mask, of_
                 offset = window(own, of_omega + begin, count if learnt else 0)
                 offset_other = window(own, of_omega + frequencies + begin, count if learnt else 0)
                 for j in range(rows):
-                    row, at = window(s.tile, j * s.row, count), (first + j) * features + begin
+                    row, at = window(s.tile, j * s.row, count), at_g + j * features + begin
                     if far[first + j]:
                         for a in range(count):
                             row[a] = 0

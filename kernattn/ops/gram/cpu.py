@@ -9,7 +9,7 @@ from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import WORTH_SHARING, share
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, nothing, seconds_of
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, has_bits, nothing, rows, seconds_of
 from kernattn.ops._numba.tiles.packing import map_as_given
 from kernattn.ops.features.sides import keys
 from kernattn.ops.gram.blas import add_blocks
@@ -38,11 +38,12 @@ def _by_blas(x: Array, y: Array, spec: MapSpec | None, dtype: np.dtype[Any], fea
 
 def _by_loop(x: Array, y: Array, spec: MapSpec | None, dtype: np.dtype[Any], features: int) -> tuple[Array, Array]:
     (*lead, n, width), (*y_lead, _, columns) = x.shape, y.shape
-    x = x.astype(dtype, copy=False)
+    if not has_bits(x, dtype):
+        x = x.astype(dtype, copy=False)
     if spec is None:
-        phi, rows, given = map_as_given(dtype, width), flat(x, dtype), nothing(dtype)
+        phi, own, given = map_as_given(dtype, width), rows(x, dtype), nothing(dtype)
     else:
-        phi, (rows, *_), given, *_ = keys(x, spec, dtype)
+        phi, own, given, *_ = keys(x, spec, dtype)
     who = heads(None, tuple(lead), tuple(y_lead))
     flops = features * (features + 2.0 * columns + 2.0 * phi.dim * phi.projects)
     seconds = len(who.k) * n * seconds_of(flops, features, dtype.itemsize)
@@ -56,7 +57,7 @@ def _by_loop(x: Array, y: Array, spec: MapSpec | None, dtype: np.dtype[Any], fea
     sums = np.empty((len(who.k), parts, features, features), dtype)
     cross = np.empty((len(who.k), parts, features, columns), dtype)
     slab = partial(
-        add_outer, phi.arrays, rows, given, flat(y, dtype), n, columns, runs.reshape(-1, 4), NO_MASK,
+        add_outer, phi.arrays, own, given, rows(y, dtype), n, columns, runs.reshape(-1, 4), NO_MASK,
         sums.reshape(-1), cross.reshape(-1), ROWS, SPAN,
     )  # fmt: skip
     share(slab, len(who.k) * parts, seconds)

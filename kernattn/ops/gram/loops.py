@@ -3,9 +3,9 @@
 from kernattn.ops._numba.codegen.compile import compiled
 from kernattn.ops._numba.codegen.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import lanes
-from kernattn.ops._numba.tiles.chunk import load_rows
 from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.products import FULL, UPPER, product
+from kernattn.ops._numba.tiles.rows import as_read, read_rows, room_of, wide_rows
 from kernattn.ops.features.loops import block_features, span_row
 
 
@@ -13,33 +13,34 @@ from kernattn.ops.features.loops import block_features, span_row
 def add_outer(arrays, x, given, y, n, columns, runs, no_mask, gram, cross, chunk, span, low, high):
     """Write phi^T phi and phi^T y of runs low to high to gram (R, M, M) and cross (R, M, c).
 
-    runs (R, 4): head of x, head of y, first row, and the one after the last.
+    x and y are (floats, bits, kind). runs (R, 4): head of x, head of y, first row, and the one after the last.
     """
     phi = unpack(arrays)
     dim, features = phi.dim, phi.features
-    x, given, y = whole(x), whole(given), whole(y)
-    row, size, wide = span_row(span, x), tile_rows(chunk, x), tile_rows(features, x)
-    phi_row, y_row = pad(features, lanes(x)) + lanes(x), pad(max(columns, 1), lanes(x))
-    tile, packed, scales = aligned(size * row, x), aligned(size * dim, x), aligned(size, x)
-    block, values = aligned((size + 1) * phi_row, x), aligned(size * y_row, x)
-    sums, others = aligned(wide * wide, x), aligned(wide * y_row, x)
+    x, given, y, like = as_read(x), whole(given), as_read(y), whole(given)
+    row, size, wide = span_row(span, like), tile_rows(chunk, like), tile_rows(features, like)
+    phi_row, y_row = pad(features, lanes(like)) + lanes(like), pad(max(columns, 1), lanes(like))
+    tile, packed, scales = aligned(size * row, like), aligned(size * dim, like), aligned(size, like)
+    block, values = aligned((size + 1) * phi_row, like), aligned(size * y_row, like)
+    sums, others, room = aligned(wide * wide, like), aligned(wide * y_row, like), aligned(room_of(size * dim, x), like)
     for r in range(low, high):
         sums[:] = 0
         others[:] = 0
         for first in range(runs[r, 2], runs[r, 3], chunk):
             rows = min(chunk, runs[r, 3] - first)
+            floats, at = wide_rows(x[0], x[1], x[2], (runs[r, 0] * n + first) * dim, rows * dim, room)
             block_features(
-                phi, x, (runs[r, 0] * n + first) * dim, rows, given, runs[r, 0] * n + first, no_mask, span,
+                phi, floats, at, rows, given, runs[r, 0] * n + first, no_mask, span,
                 packed, tile, row, scales, block, 0, phi_row,
             )  # fmt: skip
             product(block, 0, 1, phi_row, block, 0, phi_row, sums, 0, wide, features, features, rows, True, UPPER)
             if columns > 0:
-                load_rows(y, (runs[r, 1] * n + first) * columns, rows, columns, no_mask, 0, values, y_row)
+                read_rows(y, (runs[r, 1] * n + first) * columns, rows, columns, no_mask, 0, values, y_row)
                 product(block, 0, 1, phi_row, values, 0, y_row, others, 0, y_row, features, columns, rows, True, FULL)
         for a in range(features):
-            target, at = window(gram, (r * features + a) * features, features), a * wide
+            target, begin = window(gram, (r * features + a) * features, features), a * wide
             for b in range(a, features):
-                target[b] = sums[at + b]
+                target[b] = sums[begin + b]
             for b in range(a):
                 target[b] = sums[b * wide + a]
             for b in range(columns):

@@ -13,7 +13,17 @@ from kernattn._maps.chains import Chains
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import share
 from kernattn.ops._numba.codegen.registers import vector_length
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, room, seconds_of
+from kernattn.ops._numba.tiles.layout import (
+    NO_MASK,
+    accumulation,
+    flat,
+    has_bits,
+    narrow,
+    room,
+    rows,
+    seconds_of,
+    written,
+)
 from kernattn.ops._numba.tiles.packing import PackedMap, map_as_given, pack_with
 from kernattn.ops.hadamard.loops import write_chains
 
@@ -32,10 +42,9 @@ def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     frequencies, n = len(chains), prod(lead)
     phi = _packed_map(spec, dtype, dim, frequencies)
     diagonals, norms = _factors_of(chains, dtype)
-    out = room((*lead, phi.features), dtype)
-    groups = partial(
-        write_chains, phi.arrays, dim, diagonals, links, p, norms, flat(x, dtype), n, out.reshape(-1), NO_MASK
-    )
+    out = room((*lead, phi.features), x.dtype if has_bits(x, dtype) else dtype)
+    own, into = rows(x, dtype), written(out, dtype)
+    groups = partial(write_chains, phi.arrays, dim, diagonals, links, p, norms, own, n, into, NO_MASK)
     seconds = n * seconds_of(2.0 * blocks * links * p * p.bit_length(), phi.features, dtype.itemsize)
     share(groups, -(-n // vector_length(dtype)), seconds)
     return narrow(out, x.dtype, held=False)  # infinite where 16 bits cannot say it

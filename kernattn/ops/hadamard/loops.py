@@ -4,13 +4,15 @@ import numpy as np
 from numba import types
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, intrinsic
+from kernattn.ops._numba.codegen.halves import round_off
 from kernattn.ops._numba.codegen.memory import aligned, whole, window
 from kernattn.ops._numba.codegen.registers import Block, lanes
 from kernattn.ops._numba.far.clamped import lower_far, raise_far, within
-from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
+from kernattn.ops._numba.tiles.chunk import row_scales
 from kernattn.ops._numba.tiles.finish import far_scales, finish_features, limit_of
 from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.products import transpose
+from kernattn.ops._numba.tiles.rows import as_read, read_rows
 
 
 def _butterflies(radix, weighted):
@@ -86,20 +88,22 @@ def _transform(tile, p, weights, weights_at):
 
 @compiled
 def write_chains(arrays, dim, diagonals, links, p, norms, x, n, out, no_mask, low, high):
-    """Write the features of groups low to high of `lanes` rows of x, flat (n, d), to out, flat (n, M)."""
-    phi, diagonals, norms, x = unpack(arrays), whole(diagonals), whole(norms), whole(x)
+    """Write the features of groups low to high of `lanes` rows of x (n, d) to out (n, M), both (floats, bits, kind)."""
+    phi, diagonals, norms, x = unpack(arrays), whole(diagonals), whole(norms), as_read(x)
+    floats, bits, kind = out
     frequencies, features = phi.frequencies, phi.features
-    width = lanes(x)
+    width = lanes(norms)
     row = 2 * p + width
-    packed, scales = aligned(width * dim, x), aligned(width, x)
-    upright, work = aligned(p * width, x), aligned(p * width, x)
-    tile = aligned(width * row, x)
-    no_scales, lowered = window(x, 0, 0), np.zeros(width, np.int64)
-    far = x.dtype.type(2.0**-60)  # sums of such rows are far from any end
+    packed, scales = aligned(width * dim, norms), aligned(width, norms)
+    upright, work = aligned(p * width, norms), aligned(p * width, norms)
+    tile, block = aligned(width * row, norms), aligned(0 if kind == 0 else width * features, norms)
+    no_scales, lowered = window(norms, 0, 0), np.zeros(width, np.int64)
+    far = norms.dtype.type(2.0**-60)  # sums of such rows are far from any end
     for group in range(low, high):
         first = group * width
         rows = min(width, n - first)
-        load_rows(x, first * dim, rows, dim, no_mask, 0, packed, dim)
+        into, to = (whole(floats), first * features) if kind == 0 else (whole(block), 0)
+        read_rows(x, first * dim, rows, dim, no_mask, 0, packed, dim)
         row_scales(phi.weights, packed, rows, dim, dim, no_scales, 0, no_mask, 0, scales)
         near = within(window(packed, 0, rows * dim), far)
         if not near:
@@ -120,4 +124,6 @@ def write_chains(arrays, dim, diagonals, links, p, norms, x, n, out, no_mask, lo
                     u[a] *= scale[a]
                 if lowered[j] > 0:
                     raise_far(u, lowered[j], limit_of(phi, u))
-            finish_features(phi, tile, rows, row, begin, count, scales, out, first * features, features)
+            finish_features(phi, tile, rows, row, begin, count, scales, into, to, features)
+        if kind != 0:
+            round_off(block, 0, rows * features, bits, kind, first * features)

@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact, phase
+from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import ROWS, TALL, lanes
 from kernattn.ops._numba.codegen.vectors import load, store, where
 from kernattn.ops._numba.kinds import angular, column_join, column_pull
 from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
-from kernattn.ops._numba.tiles.stream import fetch
+from kernattn.ops._numba.tiles.rows import fetch_rows
 from kernattn.ops._numba.tiles.sums import Sums, clear, load_sums, rescale, store_sums
 from kernattn.ops.key_state.loops import count_rows_of_sequence
 from kernattn.ops.key_state_vjp.features_loops import read_weights, write_features
-from kernattn.ops.key_state_vjp.tokens_loops import describe, empty_tile, source
+from kernattn.ops.key_state_vjp.tokens_loops import chunk_of, describe, empty_tile, source
 
 PIECE = 4 * TALL
 """Rows of a product, between which part of the next chunk is fetched."""
@@ -75,17 +76,21 @@ def _cut(pairs, rows, row, left, right, edge):
 @inner
 def _place(result, at, step, rows, width, tile, row):
     """Return (array, first, stride) for rows of a result: where they belong, if whole blocks fit, else a tile."""
-    if rows % ROWS == 0 and width % lanes(tile) == 0:
-        return whole(result), at * width, step * width
+    if result[2] == 0 and rows % ROWS == 0 and width % lanes(tile) == 0:
+        return whole(result[0]), at * width, step * width
     return whole(tile), 0, row
 
 
 @inner
 def _copy_back(y, first, stride, result, at, step, rows, width):
     """Copy rows from the tile, if `_place` was one, to where they belong."""
-    if rows % ROWS > 0 or width % lanes(y) > 0:
+    floats, bits, kind = result
+    if kind != 0:
         for j in range(rows):
-            copy(y, first + stride * j, width, result, (at + step * j) * width)
+            narrow(y, first + stride * j, width, bits, kind, (at + step * j) * width)
+    elif rows % ROWS > 0 or width % lanes(y) > 0:
+        for j in range(rows):
+            copy(y, first + stride * j, width, floats, (at + step * j) * width)
 
 
 @inner
@@ -131,11 +136,18 @@ def _fetch_next(tokens, heads, n, position, step, rows, dim, e, i, some, feature
     x, v, out, _, _, _ = tokens
     first = position + rows if step > 0 else position - 2 * rows + 1
     low, high = dim * rows * i // features, dim * rows * (i + some) // features
-    fetch(x, (heads[X] * n + first) * dim + low, high - low)
+    fetch_rows(x[0], x[1], x[2], (heads[X] * n + first) * dim + low, high - low)
     low, high = e * rows * i // features, e * rows * (i + some) // features
-    fetch(v, (heads[V] * n + first) * e + low, high - low)
-    if out.size > 0:
-        fetch(out, (heads[OUTPUTS] * n + first) * e + low, high - low)
+    fetch_rows(v[0], v[1], v[2], (heads[V] * n + first) * e + low, high - low)
+    if out[0].size + out[1].size > 0:
+        fetch_rows(out[0], out[1], out[2], (heads[OUTPUTS] * n + first) * e + low, high - low)
+
+
+@inner
+def _said(tokens):
+    """Return h, z and peaks of normalisers, and whether there are outputs."""
+    _, _, out, h, z, peaks = tokens
+    return h, z, peaks, out[0].size + out[1].size > 0
 
 
 class Tiles(NamedTuple):
@@ -165,7 +177,7 @@ class Tiles(NamedTuple):
 
 
 @inner
-def _tiles(phi_w, phi_r, e, chunk, learns, like):
+def _tiles(phi_w, phi_r, writers, readers, e, chunk, learns, like):
     """Return room for chunks of so many tokens."""
     size, row_e = tile_rows(chunk, like), tile_rows(e, like)
     wide = tile_rows(max(phi_r.features, phi_w.frequencies, phi_r.frequencies), like)
@@ -173,7 +185,7 @@ def _tiles(phi_w, phi_r, e, chunk, learns, like):
     edge = aligned(2 * lanes(like), like)
     edge[lanes(like) :] = 1
     return Tiles(
-        empty_tile(phi_w.dim, e, size, like), empty_tile(phi_r.dim, e, size, like),
+        empty_tile(writers, phi_w.dim, e, size, like), empty_tile(readers, phi_r.dim, e, size, like),
         aligned(size * row_k, like), aligned(wide * size, like), aligned(wide * size, like),
         aligned(wide * size if angular(phi_r.kind) else 0, like), aligned(row_e * size, like),
         aligned(size * size, like), aligned(size * row_e, like), aligned(size * phi_r.dim, like),
@@ -189,13 +201,17 @@ def _write(phi, writers, e, heads, mask, n, position, step, rows, seen, checks, 
 
     Return how many of the rows share these, and how many are too large or too small.
     """
-    at_m, left, nothing = heads[MASK] * n + position, tiles.left, writers[0].dtype.type(-np.inf)
-    far = describe(phi, writers, e, heads, mask, n, position, step, rows, left, checks)
+    at_m, at, left, nothing = (
+        heads[MASK] * n + position,
+        heads[OUTPUTS] * n + position,
+        tiles.left,
+        tiles.keys.dtype.type(-np.inf),
+    )
+    chunk = chunk_of(writers, heads, n, position, step, rows, phi.dim, e, left)
+    far = describe(phi, chunk, _said(writers), e, mask, at, at_m, step, rows, left, checks)
     in_place = phi.omega_t.size == 0
-    x, x_at, x_row = source(
-        writers[X], heads[X] * n + position, step, rows, phi.dim, mask, at_m, left.x, phi.dim, in_place
-    )  # fmt: skip
-    source(writers[V], heads[V] * n + position, step, rows, e, mask, at_m, left.v, tiles.row_e, False)
+    x, x_at, x_row = source(chunk.x, chunk.at_x, step, rows, phi.dim, mask, at_m, left.x, phi.dim, in_place)
+    source(chunk.v, chunk.at_v, step, rows, e, mask, at_m, left.v, tiles.row_e, False)
     rows = write_features(
         phi, x, x_at, x_row, left, rows, tiles.keys, tiles.row_k, sums, tiles.base, tiles.reached, tiles.totals
     )  # fmt: skip
@@ -282,13 +298,13 @@ def _read(phi, readers, e, heads, head_out, mask, n, position, step, rows, seen,
     (dx, read, numbers), (writes, _, wants, scaled, checks) = results, modes
     right, size, row_e, at_m = tiles.right, tiles.size, tiles.row_e, heads[MASK] * n + position
     # features, and rows of values
-    far = describe(phi, readers, e, heads, mask, n, position, step, rows, right, checks)
+    chunk = chunk_of(readers, heads, n, position, step, rows, phi.dim, e, right)
+    at = heads[OUTPUTS] * n + position
+    far = describe(phi, chunk, _said(readers), e, mask, at, at_m, step, rows, right, checks)
     in_place = numbers.size == 0  # else a product reads them by vectors
-    x, x_at, x_row = source(
-        readers[X], heads[X] * n + position, step, rows, phi.dim, mask, at_m, right.x, phi.dim, in_place
-    )  # fmt: skip
+    x, x_at, x_row = source(chunk.x, chunk.at_x, step, rows, phi.dim, mask, at_m, right.x, phi.dim, in_place)
     _project_readers(phi, x, x_at, x_row, rows, sums.units, tiles)
-    v, v_at, v_row = source(readers[V], heads[V] * n + position, step, rows, e, mask, at_m, right.v, row_e, True)
+    v, v_at, v_row = source(chunk.v, chunk.at_v, step, rows, e, mask, at_m, right.v, row_e, True)
     transpose(v, v_at, v_row, rows, e, tiles.across, 0, size)
     factors = _multiply_factors(tiles.across, e, size, right.factor, right.h, rows)
     # what they find in the sums, and in this chunk
@@ -335,19 +351,19 @@ def walk(
 ):  # fmt: skip
     """Take runs low to high, each of them tokens of one head, the last one first where step is -1.
 
-    writers and readers are x, v, outputs, h, and z and peaks of normalisers, all flat. Without normalisers there is no
-    h and the row is [v, 1], else it is [v, h]; where there are outputs o, h becomes -v.o. runs (R, RUN_COLUMNS): of a
-    writer the heads of x, of v, of outputs, and of the mask; the same of a reader; the heads of what came before, or
-    -1, and of the results; first token in the order of the walk, and the one after the last. masks are those of writers
-    and readers, and where sequences begin in the order of the walk. results are the cotangents of a reader's x, of what
-    it reads, and of omega, offset and row_weights of its map, one after the other. modes: are there writers? readers?
-    Is what they read wanted? Does a reader's log scale count? Are sizes looked at? far_r becomes how many rows of a run
-    were too large or too small.
+    writers and readers are x, v, outputs, each (floats, bits, kind), h, and z and peaks of normalisers, all flat.
+    Without normalisers there is no h and the row is [v, 1], else it is [v, h]; where there are outputs o, h becomes
+    -v.o. runs (R, RUN_COLUMNS): of a writer the heads of x, of v, of outputs, and of the mask; the same of a reader;
+    the heads of what came before, or -1, and of the results; first token in the order of the walk, and the one after
+    the last. masks are those of writers and readers, and where sequences begin in the order of the walk. results are
+    the cotangents of a reader's x, of what it reads, both (floats, bits, kind), and of omega, offset and row_weights of
+    its map, one after the other. modes: are there writers? readers? Is what they read wanted? Does a reader's log scale
+    count? Are sizes looked at? far_r becomes how many rows of a run were too large or too small.
     """
     phi_w, phi_r = unpack(phi_w), unpack(phi_r)
     (mask_w, mask_r, fresh), (_, _, numbers), (writes, reads, _, _, checks) = masks, results, modes
-    like, features = whole(writers[X]), phi_r.features
-    tiles = _tiles(phi_w, phi_r, e, chunk, numbers.size > 0, like)
+    like, features = whole(numbers), phi_r.features
+    tiles = _tiles(phi_w, phi_r, writers, readers, e, chunk, numbers.size > 0, like)
     wide = tiles.totals.size
     sums = Sums(
         aligned(wide * tiles.row_e, like), aligned(wide, like), aligned(wide, like), aligned(wide, like),

@@ -9,6 +9,7 @@ from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, octav
 from kernattn.ops._numba.codegen.memory import aligned, copy, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import LINE
 from kernattn.ops._numba.far.clamped import ends, within
+from kernattn.ops._numba.tiles.rows import room_of, wide_chunk
 
 ORDINARY = 2.0**16  # the largest size of rows whose features have no log scale
 SMALL, LARGE = 60.0, 2.0**15  # of logs of factors, without log scales and with them
@@ -28,17 +29,44 @@ class Tile(NamedTuple):
     rest: Any  # (C,)
     logs: Any  # (C,), of e^scale 2^octave: what units are chosen by
     factor: Any  # (C,), what multiplies a row that was read
+    wide_x: Any  # (C, d), of rows of 16 bits, as they lie; so too those of v and of outputs
+    wide_v: Any
+    wide_out: Any
     row: Any
 
 
+class Chunk(NamedTuple):
+    """Rows of a chunk as floats: arrays, and which of their rows is the first one in the order of the walk."""
+
+    x: Any
+    at_x: Any
+    v: Any
+    at_v: Any
+    out: Any
+    at_out: Any
+
+
 @inner
-def empty_tile(dim, e, size, like):
+def empty_tile(tokens, dim, e, size, like):
     """Return an empty tile."""
     row, more = tile_rows(e, like), LINE // like.itemsize
+    x, v, out = tokens[0], tokens[1], tokens[2]
     return Tile(
         aligned(size * dim + more, like), aligned(size * row, like), aligned(size, like), aligned(size, like),
-        aligned(size, like), aligned(size, like), aligned(size, like), aligned(size, like), row,
+        aligned(size, like), aligned(size, like), aligned(size, like), aligned(size, like),
+        aligned(room_of(size * dim, x), like), aligned(room_of(size * e, v), like),
+        aligned(room_of(size * e, out), like), row,
     )  # fmt: skip
+
+
+@inner
+def chunk_of(tokens, heads, n, position, step, rows, dim, e, tile):
+    """Return the rows of a chunk."""
+    x, at_x = wide_chunk(tokens[0], heads[0] * n + position, step, rows, dim, tile.wide_x)
+    v, at_v = wide_chunk(tokens[1], heads[1] * n + position, step, rows, e, tile.wide_v)
+    given = tokens[2][0].size + tokens[2][1].size > 0
+    out, at_out = wide_chunk(tokens[2], heads[2] * n + position, step, rows if given else 0, e, tile.wide_out)
+    return Chunk(x, at_x, v, at_v, out, at_out)
 
 
 @inner
@@ -70,30 +98,31 @@ def _count_far(x, at, step, rows, width, mask, mask_at, reach):
 
 
 @inner
-def _set_h(v, out, h, e, at_v, at_out, step, rows):
+def _set_h(chunk, h, at, e, step, rows):
     """Set h to -v.o."""
     for j in range(rows):
-        x, y = window(v, (at_v + step * j) * e, e), window(out, (at_out + step * j) * e, e)
+        x, y = window(chunk.v, (chunk.at_v + step * j) * e, e), window(chunk.out, (chunk.at_out + step * j) * e, e)
         total = x.dtype.type(0)
         for i in range(e):
             total -= x[i] * y[i]
-        h[at_out + step * j] = total
+        h[at + step * j] = total
 
 
 @inner
-def describe(phi, tokens, e, heads, mask, n, position, step, rows, tile, checks):
-    """Set what is said of each token but its rows; return how many of them are not ordinary, where it `checks`."""
-    x, v, out, h, z, peaks = tokens
+def describe(phi, chunk, said, e, mask, at, at_m, step, rows, tile, checks):
+    """Set what is said of each token but its rows; return how many of them are not ordinary, where it `checks`.
+
+    What was `said` of them, from `at` on, is h, z and peaks of normalisers, and whether there are outputs.
+    """
+    (h, z, peaks, answered), x, at_x, v, at_v = said, chunk.x, chunk.at_x, chunk.v, chunk.at_v
     dim, zero, one, nothing = phi.dim, x.dtype.type(0), x.dtype.type(1), x.dtype.type(-np.inf)
-    at_x, at_v = heads[0] * n + position, heads[1] * n + position
-    at_out, at_m = heads[2] * n + position, heads[3] * n + position
     far = 0
     if checks:
         reach = x.dtype.type(1 / ORDINARY) if phi.positive else phi.precise
         far += _count_far(x, at_x, step, rows, dim, mask, at_m, reach)
         far += _count_far(v, at_v, step, rows, e, mask, at_m, x.dtype.type(1 / ends(x).large))
-    if out.size > 0:
-        _set_h(v, out, h, e, at_v, at_out, step, rows)
+    if answered:
+        _set_h(chunk, h, at, e, step, rows)
     if h.size == 0:
         for j in range(rows):
             tile.h[j] = tile.rest[j] = one
@@ -106,8 +135,8 @@ def describe(phi, tokens, e, heads, mask, n, position, step, rows, tile, checks)
                 tile.scales[j] = scale
     else:
         for j in range(rows):
-            d, peak, octave, rest = z[at_out + step * j], peaks[at_out + step * j], zero, zero
-            tile.h[j], tile.scales[j] = h[at_out + step * j], nothing
+            d, peak, octave, rest = z[at + step * j], peaks[at + step * j], zero, zero
+            tile.h[j], tile.scales[j] = h[at + step * j], nothing
             if d != zero:
                 octave, rest, tile.scales[j] = octaves(-peak), one / d, zero
                 if log_of(-octave) != peak:

@@ -14,10 +14,22 @@ from kernattn._runtime.parallel import WORTH_SHARING, share, threads
 from kernattn._sums.cotangents import MapCotangent, onto_sums, sum_onto
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
-from kernattn.ops._numba.tiles.layout import NO_MASK, flat, narrow, nothing, room, seconds_of, unwritten
+from kernattn.ops._numba.tiles.layout import (
+    NO_MASK,
+    Rows,
+    flat,
+    narrow,
+    no_rows,
+    nothing,
+    room,
+    rows,
+    seconds_of,
+    unwritten,
+    written,
+)
 from kernattn.ops._numba.tiles.packing import PackedMap, pack_map
 from kernattn.ops.features.crossover import FUSED_ABOVE, fast
-from kernattn.ops.key_state_vjp.loops import BEFORE, END, FIRST, MASK, READER, RESULT, RUN_COLUMNS, WRITER, walk
+from kernattn.ops.key_state_vjp.loops import BEFORE, END, FIRST, MASK, READER, RESULT, RUN_COLUMNS, WRITER, V, X, walk
 
 CHUNK = 48  # as in `causal`
 SHORT = 16  # where tokens see each other: a third of the pairs, and tiles that stay near the core
@@ -27,14 +39,16 @@ class Side(NamedTuple):
     """Tokens of a walk, flat, and the leading axes of each part."""
 
     phi: PackedMap
-    parts: tuple[NDArray[Any], ...]  # x, v, outputs, h, z and peaks of normalisers, as `walk` takes them
+    parts: tuple[Rows, Rows, Rows, NDArray[Any], NDArray[Any], NDArray[Any]]  # x, v, outputs, h, z, peaks
     leads: tuple[tuple[int, ...], ...]  # of x, of v, of the four others, and of the mask
     mask: NDArray[np.bool_]
+    tokens: tuple[int, int]  # n, e
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]]  # of cotangents of x and of v
 
     def without_outputs(self) -> Side:
         """Return the side for a second walk: the first one has made h of the outputs."""
-        x, v, out, *rest = self.parts
-        return self._replace(parts=(x, v, nothing(out.dtype), *rest))
+        x, v, _, h, z, peaks = self.parts
+        return self._replace(parts=(x, v, no_rows(h.dtype), h, z, peaks))
 
 
 class Walk(NamedTuple):
@@ -70,17 +84,17 @@ def keys(k: Array, v: Array, spec: MapSpec, key_mask: Array | None, dtype: np.dt
     """Return keys with [v, 1]."""
     lead = np.broadcast_shapes(k.shape[:-2], v.shape[:-2])
     mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, (*lead, k.shape[-2])), bool)
-    none = nothing(dtype)
-    parts = flat(k, dtype), flat(v, dtype), none, unwritten(dtype), none, none
-    return Side(pack_map(spec, dtype, k.shape[-1]), parts, (k.shape[:-2], v.shape[:-2], (), lead), mask)
+    none, phi = nothing(dtype), pack_map(spec, dtype, k.shape[-1])
+    parts = rows(k, dtype), rows(v, dtype), no_rows(dtype), unwritten(dtype), none, none
+    return Side(phi, parts, (k.shape[:-2], v.shape[:-2], (), lead), mask, v.shape[-2:], (k.dtype, v.dtype))
 
 
 def queries(q: Array, spec: MapSpec, out: Array, normaliser: Normaliser, g: Array, dtype: np.dtype[Any]) -> Side:
     """Return queries over their normalisers with [g, -g.o]."""
     lead = g.shape[:-2]
-    x, v, o, z, peaks = (flat(y, dtype) for y in (q, g, out, normaliser.z, normaliser.peak))
-    parts = x, v, o, np.empty_like(z), z, peaks
-    return Side(pack_map(spec, dtype, q.shape[-1]), parts, (q.shape[:-2], lead, lead, ()), NO_MASK)
+    z, peaks, phi = flat(normaliser.z, dtype), flat(normaliser.peak, dtype), pack_map(spec, dtype, q.shape[-1])
+    parts = rows(q, dtype), rows(g, dtype), rows(out, dtype), np.empty_like(z), z, peaks
+    return Side(phi, parts, (q.shape[:-2], lead, lead, ()), NO_MASK, g.shape[-2:], (q.dtype, g.dtype))
 
 
 def walk_tokens(
@@ -108,8 +122,7 @@ def walk_tokens(
     side = readers or writers
     assert side is not None
     w, r, phi = writers or side, readers or side, side.phi
-    dtype, n = side.parts[0].dtype, side.parts[0].size // phi.dim // prod(side.leads[0])
-    e, count = side.parts[1].size // n // prod(side.leads[1]), prod(out)
+    (n, e), dtype, count = side.tokens, phi.arrays[1].dtype, prod(out)
     modes = writers is not None, readers is not None, wants, readers is not None and not readers.parts[4].size, checks
     alone = writers is None or readers is None  # tokens do not see each other
     chunk = chunk_of(alone, learn)
@@ -117,8 +130,8 @@ def walk_tokens(
     parts = max(1, threads() // count) if alone and seconds > 5 * WORTH_SHARING and n > 24 * CHUNK else 1
     cuts = tuple(part * n // parts for part in range(parts + 1))
     runs = _runs((w.leads, r.leads), state, out, cuts, before is not None, once)
-    dx = None if readers is None else room((*out, n, phi.dim), dtype)
-    read = room((*out, n, e), dtype) if wants else None
+    dx = None if readers is None else room((*out, n, phi.dim), _written_as(r, X, out, dtype))
+    read = room((*out, n, e), _written_as(r, V, out, dtype)) if wants else None
     sums, tops = None, phi.features if phi.kind.per_feature else 1
     if keeps:
         shapes = (phi.features, e), (phi.features,), (tops,)
@@ -126,7 +139,7 @@ def walk_tokens(
     none, unwanted = nothing(dtype), unwritten(dtype)
     old = (none,) * 3 if before is None else tuple(flat(x, dtype) for x in before)
     new = (unwanted,) * 3 if sums is None else tuple(x.reshape(-1) for x in sums)
-    results = tuple(unwanted if x is None else x.reshape(-1) for x in (dx, read))
+    results = tuple(written(unwanted if x is None else x, dtype) for x in (dx, read))
     far = np.zeros(len(runs), np.int64)
     masks = w.mask, r.mask, NO_MASK if fresh is None else flat(fresh, bool)
     size = phi.frequencies * phi.dim + phi.features + phi.dim if learn else 0
@@ -145,6 +158,11 @@ def walk_tokens(
     if sums is not None:
         sums = PeakedSum(*(_parts_first(x, out, parts) for x in sums))
     return Walk(dx, read, sums, np.sum([numbers[low] for low in sorted(numbers)], axis=0) if learn else none)
+
+
+def _written_as(side: Side, part: int, out: tuple[int, ...], dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of cotangents of x or of v: 16 bits where no others are added to them."""
+    return side.dtypes[part] if side.parts[part][2] and side.leads[part] == out else dtype
 
 
 def _parts_first(x: NDArray[Any], out: tuple[int, ...], parts: int) -> NDArray[Any]:

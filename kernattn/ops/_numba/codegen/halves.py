@@ -85,6 +85,13 @@ def _narrow_float16(builder, x, over=0x7BFF):
     """Return the bits of the nearest float16, or of `over` beyond the largest."""
     w = _Words(builder, x)
     bits = builder.bitcast(x, w.word)
+    if CONVERTS:
+        if over == 0x7BFF:
+            high = builder.select(builder.fcmp_ordered(">", x, w.real(65504)), w.real(65504), x)
+            held = builder.select(builder.fcmp_ordered("<", high, w.real(-65504)), w.real(-65504), high)
+            infinite = builder.icmp_signed("==", w.and_(bits, 0x7FFFFFFF), w.number(0x7F800000))
+            x = builder.select(infinite, x, held)
+        return builder.bitcast(builder.fptrunc(x, _like(x, "half")), _like(x, 16))
     size, sign = w.and_(bits, 0x7FFFFFFF), w.and_(w.lshr(bits, 16), 0x8000)
     rounded = w.add(w.add(w.sub(size, 112 << 23), 0xFFF), w.and_(w.lshr(size, 13), 1))
     # below the normal numbers, the last bit of a sum with 1/2 is theirs
@@ -160,6 +167,15 @@ def narrow(source, at, count, bits, kind, to):
         _narrow_h(source, at, count, bits, to)
 
 
+@inner
+def round_off(source, at, count, bits, kind, to):
+    """Write numbers as `narrow` does, but infinite where they are beyond the largest of the format."""
+    if kind == BFLOAT16:
+        _round_b(source, at, count, bits, to)
+    else:
+        _round_h(source, at, count, bits, to)
+
+
 @inner_exact
 def finite_bits(bits, kind, at, count):
     """Are numbers at to at + count finite?"""
@@ -180,7 +196,5 @@ def narrow_all(source, bits, kind, held):
     """Write all numbers as 16-bit ones: held to the largest of the format, or infinite beyond it."""
     if held:
         narrow(source, 0, source.size, bits, kind, 0)
-    elif kind == BFLOAT16:
-        _round_b(source, 0, source.size, bits, 0)
     else:
-        _round_h(source, 0, source.size, bits, 0)
+        round_off(source, 0, source.size, bits, kind, 0)

@@ -2,7 +2,7 @@
 
 from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.halves import widen
-from kernattn.ops._numba.codegen.memory import whole
+from kernattn.ops._numba.codegen.memory import copy, whole, window
 from kernattn.ops._numba.tiles.stream import fetch
 
 
@@ -35,3 +35,38 @@ def as_read(rows):
 def room_of(count, rows):
     """Return how large a room `wide_rows` needs."""
     return 0 if rows[2] == 0 else count
+
+
+@inner
+def read_row(x, at, width, tile, to):
+    """Copy numbers at to at + width of rows as floats to a tile, from `to` on."""
+    floats, bits, kind = x
+    if kind == 0:
+        copy(floats, at, width, tile, to)
+    else:
+        widen(bits, kind, at, width, tile, to)
+
+
+@inner
+def read_rows(x, at, rows, width, mask, mask_at, tile, row):
+    """Copy rows as floats to a tile, masked ones as zeros."""
+    if mask.size == 0 and row == width:
+        read_row(x, at, rows * width, tile, 0)
+        return
+    for j in range(rows):
+        if mask.size > 0 and not mask[mask_at + j]:
+            target = window(tile, j * row, width)
+            for i in range(width):
+                target[i] = 0
+        else:
+            read_row(x, at + j * width, width, tile, j * row)
+
+
+@inner
+def wide_chunk(x, at, step, rows, width, room):
+    """Return an array and which of its rows is row `at` of x, the first of a chunk in the order of a walk."""
+    if x[2] == 0:
+        return whole(x[0]), at
+    first = 0 if step > 0 else rows - 1
+    widen(x[1], x[2], (at - first) * width, rows * width, room, 0)
+    return whole(room), first
