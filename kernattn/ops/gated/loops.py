@@ -9,7 +9,7 @@ from kernattn.ops._numba.codegen.elementary import decayed
 from kernattn.ops._numba.codegen.halves import finite_bits, narrow, widen
 from kernattn.ops._numba.codegen.memory import aligned, copy, odd_row, tile_rows, whole, window
 from kernattn.ops._numba.far.clamped import finite
-from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
+from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, fading_product, product, transpose
 from kernattn.ops._numba.tiles.rows import as_read
 
 K, V, DECAY, BETA, READ, WRITE = range(6)
@@ -243,11 +243,6 @@ def carry(rows, d, e, channels, before, state, room):
     """Write the state at the end of the chunk, which may lie where it began: decayed, and with what was written."""
     row, row_e, size = room.row_d, room.row_e, room.size
     if channels == 1:
-        factor = room.since[rows - 1]
-        for a in range(d):
-            x, y = window(before, a * row_e, e), window(state, a * row_e, e)
-            for c in range(e):
-                y[c] = x[c] * factor if factor != 0 else factor
         for j in range(rows):
             x, y, factor = (
                 window(room.written, j * row_e, e),
@@ -256,7 +251,9 @@ def carry(rows, d, e, channels, before, state, room):
             )
             for c in range(e):
                 y[c] = x[c] * factor
-        product(room.keys, 0, 1, row, room.left, 0, row_e, state, 0, row_e, d, e, rows, True, FULL)
+        fading_product(
+            room.keys, 0, 1, row, room.left, 0, row_e, before, 0, room.since[rows - 1], state, 0, row_e, d, e, rows
+        )  # fmt: skip
         return
     since = window(room.since, (rows - 1) * d, d)
     for a in range(d):

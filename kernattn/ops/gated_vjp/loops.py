@@ -379,14 +379,19 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
     area, begins = row_d * row_e, np.empty(n + 1, np.int64)
     opened = _size_of_opened(shared)
     delta, no_mask = given.beta.size > 0, window(given.mask, 0, 0)
+    kept, starts, tiles = aligned(0, q), aligned(0, q), aligned(0, q)
     for head in range(low, high):
         own = table[head]
         chunks = _cut(given, own, sizes, begins)
         together = chunks if chunks * area <= HELD else GROUP
         groups = (chunks + together - 1) // together
-        kept, starts = aligned(groups * area, q), aligned(together * area, q)
         again = channels > 1  # chunks are opened again: keys that fade from token to token are too many to keep
-        tiles = aligned(0 if again else together * opened, q)
+        if kept.size < groups * area:  # one room for all heads: fresh memory takes longer than what is done in it
+            kept = aligned(groups * area, q)
+        if starts.size < together * area:
+            starts = aligned(together * area, q)
+        if not again and tiles.size < together * opened:
+            tiles = aligned(together * opened, q)
         none = window(tiles, 0, 0)
         load_state(before, own[STATE], d, e, row_e, window(kept, 0, area))
         for group in range(groups - 1):

@@ -21,6 +21,57 @@ def _multiply_add(k, a, b, total):
     return k.builder.call(k.multiply_add(), [a, b, total])
 
 
+def _sum_products(k, height, vectors, add, a, b, inner):
+    """Return the code of cells (i, j) of sum_k a[i, k] b[k, j], where a and b are (data, at, strides)."""
+    builder, (a_data, a_at, a_row, a_inner), (b_data, b_at, b_inner) = k.builder, a, b
+    cells = [(i, j) for i in range(height) for j in range(vectors)]
+    rows = [builder.mul(k.number(i), a_row) for i in range(height)]
+    start = builder.block
+    head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
+    builder.branch(head)
+
+    builder.position_at_end(head)
+    step = builder.phi(k.index)
+    step.add_incoming(k.number(0), start)
+    total = {cell: builder.phi(k.vector) for cell in cells}
+    for cell in cells:
+        total[cell].add_incoming(ir.Constant(k.vector, [0.0] * k.width), start)
+    builder.cbranch(builder.icmp_signed("<", step, inner), body, done)
+
+    builder.position_at_end(body)
+    left = k.at(a_data, a_at, builder.mul(step, a_inner))
+    right = k.at(b_data, b_at, builder.mul(step, b_inner))
+    b_vectors = [k.load(k.at(right, j * k.width)) for j in range(vectors)]
+    a_vectors = [k.splat(builder.load(k.at(left, row))) for row in rows]
+    for i, j in cells:
+        total[i, j].add_incoming(add(k, a_vectors[i], b_vectors[j], total[i, j]), body)
+    step.add_incoming(builder.add(step, k.number(1)), body)
+    builder.branch(head)
+
+    builder.position_at_end(done)
+    return total
+
+
+def _cells(k, height, vectors, data, at, row):
+    """Return the places of cells of a block."""
+    return {
+        (i, j): k.at(data, at, k.builder.mul(k.number(i), row), j * k.width)
+        for i in range(height)
+        for j in range(vectors)
+    }
+
+
+def _either(builder, choose, one, other):
+    """Emit one of two pieces of code, and go on behind both."""
+    yes, no, end = (builder.append_basic_block(name) for name in ("yes", "no", "end"))
+    builder.cbranch(choose, yes, no)
+    for block, emit in ((yes, one), (no, other)):
+        builder.position_at_end(block)
+        emit()
+        builder.branch(end)
+    builder.position_at_end(end)
+
+
 def register_block(height, vectors, add=_multiply_add):
     """Return the intrinsic that adds height x vectors of a product: c[i, j] (+)= sum_k a[i, k] b[k, j].
 
@@ -34,49 +85,55 @@ def register_block(height, vectors, add=_multiply_add):
 
         def codegen(context, builder, signature, args):
             k = Block(context, builder, c.dtype)
-            a_data, b_data, c_data = k.pointer(a, args[0]), k.pointer(b, args[4]), k.pointer(c, args[7])
-            (a_at, a_row, a_inner), (b_at, b_inner), (c_at, c_row, inner, accumulate) = args[1:4], args[5:7], args[8:]
-            cells = [(i, j) for i in range(height) for j in range(vectors)]
-            rows = [builder.mul(k.number(i), a_row) for i in range(height)]
-            target = {(i, j): k.at(c_data, c_at, builder.mul(k.number(i), c_row), j * k.width) for i, j in cells}
+            left, right = (k.pointer(a, args[0]), *args[1:4]), (k.pointer(b, args[4]), *args[5:7])
+            total = _sum_products(k, height, vectors, add, left, right, args[10])
+            target = _cells(k, height, vectors, k.pointer(c, args[7]), *args[8:10])
 
-            start = builder.block
-            head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
-            builder.branch(head)
+            def add_old():  # the new sum first, then the old one: rounded once in its units
+                for cell, place in target.items():
+                    k.store(builder.fadd(k.load(place), total[cell]), place)
 
-            builder.position_at_end(head)
-            step = builder.phi(k.index)
-            step.add_incoming(k.number(0), start)
-            total = {cell: builder.phi(k.vector) for cell in cells}
-            for cell in cells:
-                total[cell].add_incoming(ir.Constant(k.vector, [0.0] * k.width), start)
-            builder.cbranch(builder.icmp_signed("<", step, inner), body, done)
+            def store():
+                for cell, place in target.items():
+                    k.store(total[cell], place)
 
-            builder.position_at_end(body)
-            left = k.at(a_data, a_at, builder.mul(step, a_inner))
-            right = k.at(b_data, b_at, builder.mul(step, b_inner))
-            b_vectors = [k.load(k.at(right, j * k.width)) for j in range(vectors)]
-            a_vectors = [k.splat(builder.load(k.at(left, row))) for row in rows]
-            for i, j in cells:
-                total[i, j].add_incoming(add(k, a_vectors[i], b_vectors[j], total[i, j]), body)
-            step.add_incoming(builder.add(step, k.number(1)), body)
-            builder.branch(head)
+            _either(builder, args[11], add_old, store)
+            return context.get_dummy_value()
 
-            builder.position_at_end(done)
-            add_old, store, end = (builder.append_basic_block(name) for name in ("add", "store", "end"))
-            builder.cbranch(accumulate, add_old, store)
+        return types.void(*kinds), codegen
 
-            builder.position_at_end(add_old)  # the new sum first, then the old one: rounded once in its units
-            for cell in cells:
-                k.store(builder.fadd(k.load(target[cell]), total[cell]), target[cell])
-            builder.branch(end)
+    return block
 
-            builder.position_at_end(store)
-            for cell in cells:
-                k.store(total[cell], target[cell])
-            builder.branch(end)
 
-            builder.position_at_end(end)
+def _fading_block(height, vectors):
+    """Return the intrinsic that adds a block of a product to what is left: c[i, j] = factor old[i, j] + the sum.
+
+    Nothing is left of anything where the factor is 0. Rows of c and of old are equally long.
+    """
+
+    @intrinsic
+    def block(context, a, a_at, a_row, a_inner, b, b_at, b_inner, old, old_at, factor, c, c_at, c_row, inner):
+        at = types.intp
+        kinds = (a, at, at, at, b, at, at, old, at, c.dtype, c, at, at, at)
+
+        def codegen(context, builder, signature, args):
+            k = Block(context, builder, c.dtype)
+            left, right = (k.pointer(a, args[0]), *args[1:4]), (k.pointer(b, args[4]), *args[5:7])
+            total = _sum_products(k, height, vectors, _multiply_add, left, right, args[13])
+            before = _cells(k, height, vectors, k.pointer(old, args[7]), args[8], args[12])
+            target = _cells(k, height, vectors, k.pointer(c, args[10]), *args[11:13])
+            left_over = k.splat(args[9])
+
+            def add_old():
+                for cell, place in target.items():
+                    k.store(_multiply_add(k, left_over, k.load(before[cell]), total[cell]), place)
+
+            def store():
+                for cell, place in target.items():
+                    k.store(total[cell], place)
+
+            none = ir.Constant(args[9].type, 0.0)
+            _either(builder, builder.fcmp_unordered("!=", args[9], none), add_old, store)
             return context.get_dummy_value()
 
         return types.void(*kinds), codegen
@@ -126,6 +183,30 @@ def product(a, a_at, a_row, a_inner, b, b_at, b_inner, c, c_at, c_row, m, n, inn
             else:
                 _narrow(a, x, a_row, a_inner, b, b_at + last, b_inner, c, y, c_row, depth, accumulate)
             i += height
+
+
+_fading_narrow, _fading_wide, _fading_tall = _fading_block(ROWS, 1), _fading_block(ROWS, 2), _fading_block(TALL, 2)
+
+
+@inner
+def fading_product(a, a_at, a_row, a_inner, b, b_at, b_inner, old, old_at, factor, c, c_at, c_row, m, n, inner):
+    """Compute c[i, j] = factor old[i, j] + sum_k a[i, k] b[k, j] in one pass, of blocks as those of `product`.
+
+    c may be old. Its rows have room for whole blocks, as those of old have.
+    """
+    width = lanes(c)
+    for j in range(0, n, 2 * width):
+        i, wide = 0, n - j > width
+        while i < m:
+            x, y, z = a_at + i * a_row, old_at + i * c_row + j, c_at + i * c_row + j
+            tall = wide and TALL > ROWS and (m - i > 2 * ROWS or ROWS < m - i <= TALL)
+            if tall:
+                _fading_tall(a, x, a_row, a_inner, b, b_at + j, b_inner, old, y, factor, c, z, c_row, inner)
+            elif wide:
+                _fading_wide(a, x, a_row, a_inner, b, b_at + j, b_inner, old, y, factor, c, z, c_row, inner)
+            else:
+                _fading_narrow(a, x, a_row, a_inner, b, b_at + j, b_inner, old, y, factor, c, z, c_row, inner)
+            i += TALL if tall else ROWS
 
 
 @inner
