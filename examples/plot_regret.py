@@ -130,7 +130,8 @@ LAYERS, HEADS, LENGTH = 3, 4, 256
 @cache
 def _image_heads() -> list[Three]:
     """Return queries, keys and values of each layer of the model that draws digits, on 16 images (16, 4, 64, 16)."""
-    params, config = load_params(Path(__file__).parent / "image_generation" / "trained" / "digits-softmax-0.npz")
+    trained = Path(__file__).parent / "image_generation" / "trained"
+    params, config = load_params(trained / "digits-softmax-0.npz", "float32")
     datasets: Any = require("sklearn.datasets", "scikit-learn", "real data")
     tokens = datasets.load_digits().data[:16, :-1].astype(np.int64)
     return _watched(params, config, np.pad(tokens, ((0, 0), (1, 0))))

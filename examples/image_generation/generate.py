@@ -48,7 +48,7 @@ class Model(NamedTuple):
 def model(path: Path) -> Model:
     """Return the model whose record (.json) and parameters (.npz) have this name."""
     record = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    params, config = load_params(path.with_suffix(".npz"))
+    params, config = load_params(path.with_suffix(".npz"), "float32")
     name, method = record["name"], record["method"]
     how = attention(method, config.head_width, SIDES[name] ** 2, record["seed"], record["draw"])
     return Model(name, method, params, config, how)

@@ -73,18 +73,25 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise FileFormatError(f"{path} is damaged or not {what}: {error}") from error
 
 
-def read_safetensors(path: Path, why: str) -> list[tuple[str, NDArray[Any]]]:
-    """Return the names and the floating-point numbers of a file of safetensors; bfloat16 is widened to float32."""
+def read_safetensors(path: Path, why: str, bfloat16: np.dtype[Any] | None = None) -> list[tuple[str, NDArray[Any]]]:
+    """Return the names and the floating-point numbers of a file of safetensors.
+
+    Those of bfloat16 are widened to float32, unless there is a dtype for them: then vectors alone are.
+    """
     package = require("safetensors", "safetensors", why, extra="huggingface")
     with reading(path, "a file of safetensors"):
         tensors = package.deserialize(path.read_bytes())
-        return [(name, _numbers(tensor)) for name, tensor in tensors if tensor["dtype"] in SAFETENSORS]
+        return [(name, _numbers(tensor, bfloat16)) for name, tensor in tensors if tensor["dtype"] in SAFETENSORS]
 
 
-def _numbers(tensor: dict[str, Any]) -> NDArray[Any]:
+def _numbers(tensor: dict[str, Any], bfloat16: np.dtype[Any] | None) -> NDArray[Any]:
     """Return a tensor's numbers; those of bfloat16 are the upper halves of float32."""
     values = np.frombuffer(tensor["data"], SAFETENSORS[tensor["dtype"]]).reshape(tensor["shape"])
-    return (values.astype(np.uint32) << 16).view(np.float32) if tensor["dtype"] == "BF16" else values
+    if tensor["dtype"] != "BF16":
+        return values
+    if bfloat16 is not None and values.ndim > 1:
+        return values.view(bfloat16)
+    return (values.astype(np.uint32) << 16).view(np.float32)
 
 
 class Archive:

@@ -12,7 +12,7 @@ from kernattn.transformer._gated import GatedLayer
 from kernattn.transformer._generate import generate
 from kernattn.transformer._members import Gated
 from kernattn.transformer._model import State, forward, prefill, prepare_memory, step
-from kernattn.transformer._params import initial_params, shapes
+from kernattn.transformer._params import cast_params, initial_params, shapes
 from kernattn.transformer._reversible import reversible, reversible_inverse
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "axial_decoder",
     "axial_params",
     "axial_shapes",
+    "cast_params",
     "forward",
     "generate",
     "initial_params",

@@ -27,6 +27,7 @@ from kernattn.transformer._families import (
     llama_weight,
 )
 from kernattn.transformer._gated_families import mamba2_config, mamba2_weight, qwen3_next_config, qwen3_next_weight
+from kernattn.transformer._halves import DTYPES, cast, numpy_dtype
 from kernattn.transformer._params import each_shape
 
 FAMILIES = {
@@ -42,17 +43,18 @@ def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tupl
     """Return the parameters and the config of a folder with config.json and safetensors, of Hugging Face's libraries.
 
     Kinds are GPT-2, BERT, LLaMA, Mamba-2 and Qwen3-Next. `forward` then gives the model's logits; of
-    BERT and of models without a head, such as LlamaModel, the last hidden rows. Numbers of 16 bits are widened,
-    bfloat16 too. Weights that GPT-2 keeps as (in, out) and the others as (out, in) come as (in, out), and the scales of
-    Qwen3-Next, kept as their distance from 1, as they are. A head that is tied to the embedding is not in the file, and
-    not in the parameters. What follows BERT's rows, its pooler, is left out.
+    BERT and of models without a head, such as LlamaModel, the last hidden rows. Numbers come in the dtype that is
+    asked for, whatever they are in the file. Weights that GPT-2 keeps as (in, out) and the others as (out, in) come as
+    (in, out), and the scales of Qwen3-Next, kept as their distance from 1, as they are. A head that is tied to the
+    embedding is not in the file, and not in the parameters. What follows BERT's rows, its pooler, is left out.
 
     Parameters
     ----------
     folder : str or PathLike
         The folder; its safetensors may be one file or several with an index.
-    dtype : {"float32", "float64"}
-        Of the parameters.
+    dtype : {"float32", "float64", "bfloat16", "float16"}
+        Of the parameters; with 16 bits, of matrices alone, as `cast_params` has them: a model that was saved in
+        bfloat16 loses nothing in bfloat16.
 
     Returns
     -------
@@ -70,7 +72,7 @@ def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tupl
     ParameterError
         If the model is none of these, or has something that `Config` cannot say.
     MissingExtra
-        If safetensors is not installed.
+        If safetensors is not installed, or for bfloat16 ml_dtypes.
 
     Examples
     --------
@@ -85,7 +87,8 @@ def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tupl
     (5, 8)
     """
     place = checked_path("folder", folder)
-    one_of("dtype", dtype, ("float32", "float64"))
+    one_of("dtype", dtype, DTYPES)
+    bfloat16 = numpy_dtype(dtype, "load_checkpoint") if dtype == "bfloat16" else None
     with reading(place / "config.json", "the configuration of a model"):
         about = json.loads((place / "config.json").read_bytes())
         kind = about["model_type"]
@@ -96,7 +99,7 @@ def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tupl
         if about.get("architectures") == [family.headless]:
             config = replace(config, output=None)
     given: Arrays = {}
-    for name, array in _tensors(place):
+    for name, array in _tensors(place, bfloat16):
         if (own := name.removeprefix(f"{family.prefix}.")) in given:
             raise FileFormatError(f"{place} holds the weight {own} twice")
         given[own] = array
@@ -109,15 +112,14 @@ def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tupl
             raise FileFormatError(f"{place} lacks the weight that is {name} here")
         if value.shape != shape:
             raise FileFormatError(f"{name} must be {shape}; {place} holds {value.shape}")
-        with np.errstate(over="ignore"):  # what the dtype cannot hold is refused
-            params[name] = np.ascontiguousarray(value, dtype)
+        params[name] = cast(value, dtype)  # what the dtype cannot hold is refused
         if not np.isfinite(params[name]).all():
             raise FileFormatError(f"{name} must be finite numbers of {dtype}; {place} holds others")
     return params, config
 
 
-def _tensors(folder: Path) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the tensors of all files by name."""
+def _tensors(folder: Path, bfloat16: np.dtype[Any] | None) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the tensors of all files by name; matrices of bfloat16 as they are, where there is a dtype for them."""
     index = folder / "model.safetensors.index.json"
     files = ["model.safetensors"]
     if index.exists():
@@ -126,4 +128,4 @@ def _tensors(folder: Path) -> Iterator[tuple[str, NDArray[Any]]]:
             if outside := [file for file in files if file in ("", ".", "..") or Path(file).name != file]:
                 raise FileFormatError(f"{index} must name files of its folder; got {shown(outside[0])}")
     for file in files:
-        yield from read_safetensors(folder / file, "load_checkpoint")
+        yield from read_safetensors(folder / file, "load_checkpoint", bfloat16)

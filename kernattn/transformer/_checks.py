@@ -19,6 +19,7 @@ from kernattn.transformer._attention import (
 )
 from kernattn.transformer._config import Config
 from kernattn.transformer._gated import GatedLayer
+from kernattn.transformer._halves import row_dtype
 from kernattn.transformer._params import check_params
 from kernattn.transformer._parts import Params
 from kernattn.transformer._positions import limit
@@ -42,9 +43,9 @@ def check_call(
             raise DTypeError(f"x must be integers (..., n), as the config has vocab; got {dtype_name(x)}{x.shape}")
         lead = tuple(x.shape)
     else:
-        if x.ndim < 2 or x.shape[-1] != config.inputs or x.dtype != beside.dtype:
+        if x.ndim < 2 or x.shape[-1] != config.inputs or dtype_name(x) != row_dtype(beside):
             raise ShapeError(
-                f"x must be (..., n, {config.inputs}) of {dtype_name(beside)}; got {dtype_name(x)}{tuple(x.shape)}"
+                f"x must be (..., n, {config.inputs}) of {row_dtype(beside)}; got {dtype_name(x)}{tuple(x.shape)}"
             )
         lead = tuple(x.shape[:-1])
     if 0 in lead:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from kernattn.transformer._config import Config
 from kernattn.transformer._ends import embed
 from kernattn.transformer._experts import Experts
 from kernattn.transformer._gated import GatedLayer
+from kernattn.transformer._halves import has_16_bits
 from kernattn.transformer._members import Gated
 from kernattn.transformer._model import State, prefill
 from kernattn.transformer._order import weights_in_order
@@ -33,8 +35,8 @@ def why_not_compiled(params: Params, config: Config, attention: Kind | Sequence[
     """Return why the loop cannot take the steps of this model, or None where it can."""
     if (reason := missing("cpu")) is not None:
         return reason
-    if any(type(value) is not np.ndarray or value.dtype != np.float32 for value in params.values()):
-        return "its parameters are not float32 arrays of NumPy"
+    if any(type(value) is not np.ndarray or value.dtype == np.float64 for value in params.values()):
+        return "its parameters are not arrays of NumPy in float32, bfloat16 or float16"
     if config.cross:
         return "it has cross attention"
     for layer, how in enumerate(resolve_attention(attention, config.layers)):
@@ -56,7 +58,8 @@ class Decoder:
     r"""A causal transformer token by token, :math:`x_{t+1} \sim f(x_t, S, z)`, all layers in one compiled call.
 
     What `step` computes (Katharopoulos et al. 2020, section 3.4), from weights that are copied once, in the order of
-    their use: a step of one sequence takes little longer than reading them does. It keeps its state in place. With
+    their use: a step of one sequence takes little longer than reading them does. Those of 16 bits stay so, and are
+    widened in registers: outputs have the bits of float32 weights of the same values. It keeps its state in place. With
     feature maps and gated linear attention memory does not grow; exact attention keeps keys and values. A sequence has
     the same bits whatever other sequences stand beside it. `generate` decodes by it where it can.
 
@@ -65,7 +68,7 @@ class Decoder:
     Parameters
     ----------
     params : dict of arrays
-        The parameters: float32, NumPy.
+        The parameters: NumPy; float32, or with matrices in bfloat16 or float16, as `cast_params` makes them.
     config : Config
         Sizes and choices; causal, without cross attention.
     attention : None or FeatureMap, or a list of them
@@ -93,7 +96,7 @@ class Decoder:
 
     def __init__(self, params: Params, config: Config, *, attention: Kind | Sequence[Kind] = None) -> None:
         instance_of("config", config, Config)
-        check_params(params, config)
+        beside = check_params(params, config)
         self._how = resolve_attention(attention, config.layers)
         check_steps(config, self._how)
         if (reason := why_not_compiled(params, config, attention)) is not None:
@@ -108,11 +111,12 @@ class Decoder:
         ]
         mixers = [None if m is None else _mixer_of(m) for m in gated]
         experts = [None if each is None else _experts_of(each) for each in map(config.consulted, range(config.layers))]
-        self._stack = Stack(_sizes(config), config.eps, weights_in_order(params, config), specs, mixers, experts)
+        pairs = partial(weights_in_order, params, config)
+        self._stack = Stack(_sizes(config), config.eps, pairs, specs, mixers, experts, _kind(beside))
         self._lead: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
-        return f"Decoder({self._stack.weights.size} weights, {self._config!r})"
+        return f"Decoder({self._stack.count} weights, {self._config!r})"
 
     @property
     def nbytes(self) -> int:
@@ -253,6 +257,13 @@ def _sizes(config: Config) -> dict[str, Any]:
         "columns": c.dim if c.output is None else c.vocab, "projected": c.output is not None, "turned": c.turned,
         "head_norm": c.head_norm, "head_gate": c.head_gate,
     }  # fmt: skip
+
+
+def _kind(beside: Array) -> int:
+    """Return the kind of 16-bit weights, as the loop knows it; 0 for float32."""
+    from kernattn.ops._numba.tiles.layout import kind_of
+
+    return kind_of(beside) if has_16_bits(beside) else 0
 
 
 def _mixer_of(m: Gated) -> Any:

@@ -4,6 +4,7 @@ from kernattn._arrays.namespaces import Array, namespace, placement, unmasked
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.transformer._checks import check_indices
 from kernattn.transformer._config import Config
+from kernattn.transformer._halves import multiply
 from kernattn.transformer._parts import Params, linear, norm
 from kernattn.transformer._positions import position_rows, take_rows
 
@@ -30,7 +31,7 @@ def apply_head(params: Params, config: Config, rows: Array) -> Array:
     if config.output is None:
         return rows
     if config.output == "tied":
-        return namespace(rows=rows).matmul(rows, params["embed.tokens"].T)
+        return multiply(rows, params["embed.tokens"].T)
     return linear(params, "output", rows)
 
 

@@ -9,6 +9,7 @@ from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, pl
 from kernattn.attention import GatedState, gated_linear_attention, gates
 from kernattn.attention._gated import decay_rate
 from kernattn.ops.causal_conv import OP as CONV
+from kernattn.transformer._halves import widened
 from kernattn.transformer._members import Gated
 from kernattn.transformer._parts import Params, linear, sigmoid, silu, standardise
 
@@ -45,10 +46,10 @@ def mix(
         key_mask=None if mask is None else mask[..., None, None, :],
     )  # fmt: skip
     if kind.state_space:
-        out = out + v * xp.reshape(params[f"{name}.skip"], (m.groups, -1, 1, 1))
+        out = out + v * xp.reshape(widened(params[f"{name}.skip"]), (m.groups, -1, 1, 1))
     rows = _rows(m, out)
     gate = None if kind.gate is None else _through(params, f"{name}.gate", x, m.gate_rank)
-    rows = _gate_and_normalise(m, rows, gate, eps, params[f"{name}.out_norm.scale"])
+    rows = _gate_and_normalise(m, rows, gate, eps, widened(params[f"{name}.out_norm.scale"]))
     return linear(params, f"{name}.out", rows), GatedLayer(state.s, window)
 
 
@@ -61,8 +62,9 @@ def _convolve(
     if begun is None:
         begun = zeros(xp, (*x.shape[:-2], past, m.channels), x.dtype, x)
     whole = xp.concat([begun, x], axis=-2)
-    weight = xp.matrix_transpose(params[f"{name}.weight"])
-    y = CONV.implementation(whole)(whole, weight, params.get(f"{name}.bias"), True, None)[..., past:, :]
+    weight, bias = xp.matrix_transpose(widened(params[f"{name}.weight"])), params.get(f"{name}.bias")
+    bias = None if bias is None else widened(bias)
+    y = CONV.implementation(whole)(whole, weight, bias, True, None)[..., past:, :]
     if mask is None:
         return y, whole[..., n:, :]
     ends = n - xp.argmax(xp.astype(xp.flip(mask, axis=-1), xp.int32), axis=-1)  # after the last token that is there

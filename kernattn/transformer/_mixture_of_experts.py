@@ -8,6 +8,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, indices, namespace, to_numpy64
 from kernattn.transformer._experts import Experts
+from kernattn.transformer._halves import multiply
 from kernattn.transformer._parts import Params, linear, sigmoid, silu
 
 
@@ -43,5 +44,4 @@ def mixture_of_experts(params: Params, experts: Experts, name: str, x: Array) ->
 
 
 def _swiglu(x: Array, gate: Array, up: Array, down: Array) -> Array:
-    xp = namespace(x=x)
-    return xp.matmul(silu(xp.matmul(x, gate)) * xp.matmul(x, up), down)
+    return multiply(silu(multiply(x, gate)) * multiply(x, up), down)

@@ -21,6 +21,7 @@ from kernattn.transformer._checks import (
 from kernattn.transformer._config import Config
 from kernattn.transformer._ends import apply_head, count_positions, embed, mean_rows
 from kernattn.transformer._gated import GatedLayer, Mix
+from kernattn.transformer._halves import row_dtype
 from kernattn.transformer._layers import (
     Means,
     add_group_axis,
@@ -73,7 +74,8 @@ def forward(
     Parameters
     ----------
     params : dict of arrays
-        The parameters, by the names of `shapes`, of one library and dtype.
+        The parameters, by the names of `shapes`, of one library and dtype; of NumPy, matrices may have 16 bits, as
+        `cast_params` makes them, and are widened block by block.
     config : Config
         Sizes and choices.
     x : (..., n) integer array, or (..., n, inputs) array
@@ -173,9 +175,9 @@ def prepare_memory(
     if not config.cross:
         raise ParameterError("prepare_memory is for a config with cross=True; got cross=False")
     namespace(params=beside, rows=rows)
-    if rows.ndim < 2 or rows.shape[-1] != config.dim or rows.dtype != beside.dtype:
+    if rows.ndim < 2 or rows.shape[-1] != config.dim or dtype_name(rows) != row_dtype(beside):
         raise ShapeError(
-            f"rows must be (..., n, {config.dim}) of {dtype_name(beside)}; got {dtype_name(rows)}{tuple(rows.shape)}"
+            f"rows must be (..., n, {config.dim}) of {row_dtype(beside)}; got {dtype_name(rows)}{tuple(rows.shape)}"
         )
     if 0 in rows.shape:
         raise EmptyInputError(f"rows must not be empty; got shape {tuple(rows.shape)}")

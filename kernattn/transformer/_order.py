@@ -10,10 +10,11 @@ from kernattn.attention import gates
 from kernattn.attention._gated import decay_rate
 from kernattn.transformer._config import Config
 from kernattn.transformer._experts import Experts
+from kernattn.transformer._halves import widened
 from kernattn.transformer._members import Gated
 from kernattn.transformer._parts import Params
 
-Pair = tuple[NDArray[Any], NDArray[Any] | None]
+Pair = tuple[NDArray[Any], NDArray[np.float32] | None]
 
 SWIGLU = "gate", "up", "down"
 
@@ -21,7 +22,8 @@ SWIGLU = "gate", "up", "down"
 def weights_in_order(params: Params, config: Config) -> Iterator[Pair]:
     """Yield (weight, bias) of each norm and matrix as a step uses them; the bias is None where there is none.
 
-    The weight of a norm is its scale (dim,). Queries, keys and values are by one matrix.
+    The weight of a norm is its scale (dim,). Queries, keys and values are by one matrix. Matrices that multiply rows
+    have their own dtype, all others are widened to float32.
     """
     for i in range(config.layers):
         mixer, feed = config.mixer(i), f"layers.{i}.feed_forward"
@@ -61,7 +63,13 @@ def weights_in_order(params: Params, config: Config) -> Iterator[Pair]:
 
 
 def _norm(params: Params, name: str) -> Pair:
-    return params[f"{name}.scale"], params.get(f"{name}.bias")
+    return _vector(params, f"{name}.scale"), _vector(params, f"{name}.bias")
+
+
+def _vector(params: Params, name: str) -> Any:
+    """Return a vector, or None where there is none."""
+    vector = params.get(name)
+    return None if vector is None else widened(vector)
 
 
 def _feed_forward(params: Params, name: str, parts: Sequence[str] = SWIGLU) -> Iterator[Pair]:
@@ -82,10 +90,11 @@ def _experts(params: Params, experts: Experts, name: str) -> Iterator[Pair]:
 
 def _gated(params: Params, m: Gated, name: str) -> Iterator[Pair]:
     # a decay is e^(-c log(1 + e^x)), or e^-c
-    sign = -1 if m.kind.decay == "channel" and not m.kind.rate else 1  # log sigmoid(x) = -log(1 + e^-x)
     decay: Pair | None = None
     if m.decays:
-        decay = params[f"{name}.decay.weight"] * sign, params[f"{name}.decay.bias"] * sign
+        weight, bias = params[f"{name}.decay.weight"], _vector(params, f"{name}.decay.bias")
+        turned = m.kind.decay == "channel" and not m.kind.rate  # log sigmoid(x) = -log(1 + e^-x)
+        decay = (-weight, -bias) if turned else (weight, bias)
     parts: list[Pair] = [_linear(params, f"{name}.{part}") for part in "qkv"]
     if m.kind.erases:
         parts.append(_linear(params, f"{name}.beta"))
@@ -95,25 +104,29 @@ def _gated(params: Params, m: Gated, name: str) -> Iterator[Pair]:
         parts.append(_linear(params, f"{name}.gate.low" if m.gate_rank else f"{name}.gate"))
     yield _beside(parts)
     if m.span:
-        yield params[f"{name}.conv.weight"], params.get(f"{name}.conv.bias")
+        yield _vector(params, f"{name}.conv.weight"), _vector(params, f"{name}.conv.bias")
     if decay is not None and m.decay_rank:
         yield decay
     if m.gate_rank:
         yield _linear(params, f"{name}.gate")
     if m.kind.decay == "constant":
-        yield -gates.retention(m.heads, like=params[f"{name}.q.weight"])["g"][:, 0], None
+        yield -gates.retention(m.heads, like=np.zeros(0, np.float32))["g"][:, 0], None
     elif m.kind.decay is not None:
-        rates = decay_rate(params[f"{name}.decay.log_rate"]) if m.kind.rate else np.full(m.groups, 1 / 16, np.float32)
-        yield np.repeat(rates, m.decays // len(rates)), params.get(f"{name}.skip")
-    yield np.tile(params[f"{name}.out_norm.scale"], 1 if m.kind.gate_first else m.heads), None
+        rates = (
+            decay_rate(_vector(params, f"{name}.decay.log_rate"))
+            if m.kind.rate
+            else np.full(m.groups, 1 / 16, np.float32)
+        )
+        yield np.repeat(rates, m.decays // len(rates)), _vector(params, f"{name}.skip")
+    yield np.tile(_vector(params, f"{name}.out_norm.scale"), 1 if m.kind.gate_first else m.heads), None
     yield _linear(params, f"{name}.out")
 
 
 def _linear(params: Params, *names: str) -> Pair:
     """Return matrices beside each other as one, and their biases."""
-    return _beside([(params[f"{name}.weight"], params.get(f"{name}.bias")) for name in names])
+    return _beside([(params[f"{name}.weight"], _vector(params, f"{name}.bias")) for name in names])
 
 
 def _beside(parts: Sequence[Pair]) -> Pair:
-    biases = [np.zeros(weight.shape[1], weight.dtype) if bias is None else bias for weight, bias in parts]
+    biases = [np.zeros(weight.shape[1], np.float32) if bias is None else bias for weight, bias in parts]
     return np.concatenate([weight for weight, _ in parts], axis=1), np.concatenate(biases)

@@ -8,6 +8,7 @@ from types import ModuleType
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn.errors import DTypeError
 from kernattn.transformer._config import Config
+from kernattn.transformer._halves import multiply, widened
 
 Params = Mapping[str, Array]
 
@@ -16,16 +17,16 @@ CUBIC = 0.044715  # of the approximation to the Gaussian's distribution by Page 
 
 def linear(params: Params, name: str, x: Array) -> Array:
     """Return x W + b."""
-    y = namespace(x=x).matmul(x, params[f"{name}.weight"])
+    y = multiply(x, params[f"{name}.weight"])
     bias = params.get(f"{name}.bias")
-    return y if bias is None else y + bias
+    return y if bias is None else y + widened(bias)
 
 
 def norm(params: Params, config: Config, name: str, x: Array) -> Array:
     """Return rows of mean 0 and variance 1, or of mean square 1, times a scale: in float32 at least."""
-    x = standardise(x, config.eps, config.norm == "layer") * params[f"{name}.scale"]
+    x = standardise(x, config.eps, config.norm == "layer") * widened(params[f"{name}.scale"])
     bias = params.get(f"{name}.bias")
-    return x if bias is None else x + bias
+    return x if bias is None else x + widened(bias)
 
 
 def standardise(x: Array, eps: float, centred: bool = False) -> Array:

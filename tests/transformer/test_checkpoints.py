@@ -94,6 +94,31 @@ def test_parameters_of_the_dtype_that_is_asked_for(tmp_path):
     for name, value in narrow.items():
         np.testing.assert_array_equal(wide[name], value)
     with pytest.raises(errors.ParameterError, match="dtype must be"):
+        load_checkpoint(tmp_path, "int8")
+
+
+@pytest.mark.parametrize("stored", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("name", "dtype"), [("gpt2", "float16"), ("llama", "bfloat16"), (GATED[0], "bfloat16")])
+def test_matrices_stay_in_16_bits(name, dtype, stored, tmp_path):
+    pytest.importorskip("ml_dtypes")
+    moved(models(name)).to(getattr(torch, stored)).save_pretrained(tmp_path)
+    (narrow, config), (wide, same) = (load_checkpoint(tmp_path, kind) for kind in (dtype, "float32"))
+    assert config == same
+    for part, value in narrow.items():
+        assert value.dtype == (dtype if value.ndim > 1 else "float32")
+        np.testing.assert_array_equal(value, wide[part].astype(value.dtype))
+    tokens = np.random.default_rng(0).integers(50, size=(2, 5))
+    rounded = {part: value.astype(np.float32) for part, value in narrow.items()}
+    expected = generate(rounded, config, tokens, 8, temperature=0)
+    np.testing.assert_array_equal(generate(narrow, config, tokens, 8, temperature=0), expected)
+
+
+def test_what_16_bits_cannot_hold_is_refused(tmp_path):
+    model = models("gpt2")
+    with torch.no_grad():
+        model.transformer.wte.weight[0, 0] = 1e5
+    model.save_pretrained(tmp_path)
+    with pytest.raises(errors.FileFormatError, match=r"embed\.tokens must be finite numbers of float16"):
         load_checkpoint(tmp_path, "float16")
 
 

@@ -18,12 +18,13 @@ from kernattn.ops._decode.gated_loops import (
     recur,
 )
 from kernattn.ops._decode.rows_loops import SWIGLU, activate, add_rows, exponentials, normalise, normalise_heads
+from kernattn.ops._decode.weights_loops import DEPTH, Weights, blocks, floats_of, multiply
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import exponential
 from kernattn.ops._numba.codegen.memory import aligned, pad, window
-from kernattn.ops._numba.codegen.registers import LINE, ROWS, VECTOR
+from kernattn.ops._numba.codegen.registers import LINE
 from kernattn.ops._numba.helper_threads import close_board, make_offer, share_slabs, take_board
-from kernattn.ops._numba.tiles.products import FULL, product, register_block
+from kernattn.ops._numba.tiles.products import FULL, product
 from kernattn.ops.step.loops import advance_heads
 
 KEYS = 32
@@ -62,6 +63,7 @@ class Sizes(NamedTuple):
     mixed: Any  # numbers of what heads return, where they are most
     inside: Any  # of the feed-forward part, or of factors of low rank, where they are most
     scratch: Any  # of a layer of gated linear attention, or of experts
+    kind: Any  # of the bits of matrices, 0 where these are floats
 
 
 class Experts(NamedTuple):
@@ -81,6 +83,7 @@ class Tiles(NamedTuple):
     """Rows of some sequences on their way through a layer, windows of one memory."""
 
     parts: Any  # one line, for sums of vectors
+    block: Any  # of widened weights
     x: Any  # (rows, width), what layers add to
     normal: Any  # the same, normalised
     more: Any  # what is added next
@@ -97,33 +100,6 @@ class Tiles(NamedTuple):
     across: Any
     up_width: Any
     last: Any
-
-
-_line = register_block(1, 4 * WIDE // VECTOR)
-
-
-@inner
-def _tall(rows):
-    """Return how many rows a product of `rows` rows may write: whole blocks, unless it is one."""
-    return pad(rows, ROWS) if rows > 1 else 1
-
-
-@inner
-def _multiply(w, at, x, x_row, rows, depth, columns, y, y_row):
-    """Write y = x W + b; return where the weights after these begin."""
-    wide = pad(columns, WIDE)
-    for j in range(0, wide, WIDE):
-        if rows == 1:
-            _line(x, 0, 0, 1, w, at, WIDE, y, j, 0, depth, False)
-        else:
-            product(x, 0, x_row, 1, w, at, WIDE, y, j, y_row, rows, WIDE, depth, False, FULL)
-        at += WIDE * depth
-    bias = window(w, at, wide)
-    for i in range(rows):
-        row = window(y, i * y_row, wide)
-        for j in range(wide):
-            row[j] += bias[j]
-    return at + wide
 
 
 @inner
@@ -166,7 +142,7 @@ def _attend_exactly(q, k, v, count, sizes, cache_k, cache_v, capacity, lengths, 
     kv, group, d = sizes.key_heads, sizes.heads // sizes.key_heads, sizes.head_width
     scale = q.dtype.type(1 / math.sqrt(d))
     row, wide = capacity, pad(d, KEYS)
-    tall = _tall(group)
+    tall = blocks(group)
     queries = window(memory, 0, tall * d)
     total = window(memory, tall * d, tall * wide)
     scores = window(memory, tall * (d + wide), tall * row)
@@ -206,7 +182,7 @@ def _read_sizes(numbers):
     return Sizes(
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7], numbers[8],
         numbers[9], numbers[10], numbers[11], numbers[12], numbers[13], numbers[14], numbers[15], numbers[16],
-        numbers[17],
+        numbers[17], numbers[18],
     )  # fmt: skip
 
 
@@ -215,7 +191,7 @@ def _run_sequences(sizes, eps, weights, maps, kinds, capacity, memories, places,
     """Take a token of sequences low to high through all layers."""
     sizes = _read_sizes(sizes)
     heads, kv, d = sizes.heads, sizes.key_heads, sizes.head_width
-    rows, tall = high - low, _tall(high - low)
+    rows, tall = high - low, blocks(high - low)
     table = np.arange(2 * rows * (kv + heads))  # heads lie in order: of k, v, q and out
     for i in range(rows * kv):
         table[rows * kv + i] = i
@@ -224,10 +200,17 @@ def _run_sequences(sizes, eps, weights, maps, kinds, capacity, memories, places,
         table[2 * rows * kv + rows * heads + i] = i
     wide = 3 * pad(sizes.dim, WIDE) + 2 * pad(sizes.inside, WIDE) + pad(sizes.joint, WIDE) + pad(sizes.columns, WIDE)
     wide += (heads + 2 * kv) * d + sizes.mixed
-    scratch = max(_tall(heads // kv) * (d + pad(d, KEYS) + capacity + 1), sizes.scratch)
-    memory = aligned(tall * wide + 2 * LINE + scratch, weights)
+    widened = _block_size(sizes, rows)
+    scratch = max(blocks(heads // kv) * (d + pad(d, KEYS) + capacity + 1), sizes.scratch)
+    memory = aligned(tall * wide + 2 * LINE + widened + scratch, weights)
     arguments = (sizes, eps, weights, maps, kinds, capacity, memories, places, lengths, turns, x, out)
     _run(*(arguments + (table, memory, low, high)))  # noqa: RUF005
+
+
+@inner
+def _block_size(sizes, rows):
+    """Return how many weights are widened at a time."""
+    return DEPTH * WIDE if sizes.kind != 0 and rows > 1 else 0
 
 
 @phase
@@ -237,7 +220,8 @@ def _tiles(sizes, tall, memory):
     up, last = pad(sizes.inside, WIDE), pad(sizes.columns, WIDE)
     of_x, of_qkv, of_up, of_out = tall * width, tall * across, tall * up, tall * sizes.mixed
     of_q, of_k = tall * sizes.heads * sizes.head_width, tall * sizes.key_heads * sizes.head_width
-    x = LINE
+    block = _block_size(sizes, tall)
+    x = LINE + block
     qkv = x + 3 * of_x
     wide = qkv + of_qkv
     logits = wide + 2 * of_up
@@ -245,7 +229,7 @@ def _tiles(sizes, tall, memory):
     k = q + of_q + of_out
     spare = pad(k + 2 * of_k, LINE)
     return Tiles(
-        window(memory, 0, LINE),
+        window(memory, 0, LINE), window(memory, LINE, block),
         window(memory, x, of_x), window(memory, x + of_x, of_x), window(memory, x + 2 * of_x, of_x),
         window(memory, qkv, of_qkv), window(memory, wide, of_up), window(memory, wide + of_up, of_up),
         window(memory, logits, tall * last), window(memory, q, of_q), window(memory, q + of_q, of_out),
@@ -280,27 +264,27 @@ def _attend(tiles, sizes, maps, layer, capacity, memories, places, lengths, tabl
 @phase
 def _mix(tiles, sizes, eps, weights, at, m, place, source, memories, low, rows):
     """Take the tokens into the states of a layer of gated linear attention, and read them; return what is next."""
-    columns, gates = m.columns, m.gates
+    columns, gates, w = m.columns, m.gates, weights.floats
     channels, values, keys = 2 * m.groups * m.d + m.heads * m.e, m.heads * m.e, m.groups * m.d
     joint, row, spare = tiles.qkv, tiles.across, tiles.spare
-    at = _multiply(weights, at, source, tiles.width, rows, sizes.dim, columns + gates, joint, row)
+    at = multiply(weights, at, source, tiles.width, rows, sizes.dim, columns + gates, joint, row)
     if m.span > 0:
         past = (m.span - 1) * channels
         before = window(memories, place[PAST] + low * past, rows * past)
-        at = convolve(weights, at, m, joint, row, rows, before, spare)
+        at = convolve(w, at, m, joint, row, rows, before, spare)
     begin = channels + (m.heads if m.erases > 0 else 0)
     logits, logit_row = window(joint, begin, joint.size - begin), row
     if m.decay_rank > 0:
-        at = _multiply(weights, at, logits, row, rows, m.decay_rank, keys, tiles.up, tiles.up_width)
+        at = multiply(weights, at, logits, row, rows, m.decay_rank, keys, tiles.up, tiles.up_width)
         logits, logit_row = tiles.up, tiles.up_width
     z, z_row = window(joint, columns, joint.size - columns), row
     if m.gate_rank > 0:
-        at = _multiply(weights, at, z, row, rows, m.gate_rank, values, tiles.gate, tiles.up_width)
+        at = multiply(weights, at, z, row, rows, m.gate_rank, values, tiles.gate, tiles.up_width)
         z, z_row = tiles.gate, tiles.up_width
     of_heads = m.heads * m.d * m.e
     state = window(memories, place[STATE] + low * of_heads, rows * of_heads)
-    at = recur(weights, at, m, joint, row, rows, logits, logit_row, state, tiles.attended, spare)
-    return gate_and_normalise(weights, at, m, tiles.attended, rows, z, z_row, eps, spare)
+    at = recur(w, at, m, joint, row, rows, logits, logit_row, state, tiles.attended, spare)
+    return gate_and_normalise(w, at, m, tiles.attended, rows, z, z_row, eps, spare)
 
 
 @inner
@@ -311,37 +295,37 @@ def _experts_of(table, layer):
 
 
 @inner
-def _add_expert(w, at, x, dim, hidden, tiles, by, total):
+def _add_expert(weights, at, x, dim, hidden, tiles, by, total):
     """Add what an expert makes of a row, times a number; return what is next."""
     up, gate, y = tiles.up, tiles.gate, tiles.spare
-    at = _multiply(w, at, x, 0, 1, dim, hidden, gate, 0)
-    at = _multiply(w, at, x, 0, 1, dim, hidden, up, 0)
+    at = multiply(weights, at, x, 0, 1, dim, hidden, gate, 0)
+    at = multiply(weights, at, x, 0, 1, dim, hidden, up, 0)
     activate(SWIGLU, up, gate, pad(hidden, WIDE))
-    at = _multiply(w, at, up, 0, 1, hidden, dim, y, 0)
+    at = multiply(weights, at, up, 0, 1, hidden, dim, y, 0)
     for j in range(dim):
         total[j] += by * y[j]
     return at
 
 
 @inner
-def _mixture_of_experts(tiles, w, at, experts, rows, dim):
+def _mixture_of_experts(tiles, weights, at, experts, rows, dim):
     """Write the sums over the experts that each row chooses; only those are read, row by row. Return what is next."""
-    width, across, one = tiles.width, tiles.across, w.dtype.type(1)
-    at = _multiply(w, at, tiles.normal, width, rows, dim, experts.count, tiles.qkv, across)
-    each = 2 * pad(experts.hidden, WIDE) * (dim + 1) + pad(dim, WIDE) * (experts.hidden + 1)
+    width, across, one = tiles.width, tiles.across, tiles.x.dtype.type(1)
+    at = multiply(weights, at, tiles.normal, width, rows, dim, experts.count, tiles.qkv, across)
+    each = 2 * floats_of(dim, experts.hidden, weights.kind) + floats_of(experts.hidden, dim, weights.kind)
     shared, after = at + experts.count * each, at
     for i in range(rows):
         x, total = window(tiles.normal, i * width, width), window(tiles.more, i * width, width)
         p = window(tiles.qkv, i * across, experts.count)
         exponents = exponentials(window(tiles.qkv, i * across, across), experts.count, tiles.parts)
-        taken = w.dtype.type(0)
+        taken = one - one
         for j in range(width):
-            total[j] = w.dtype.type(0)
+            total[j] = one - one
         for _ in range(experts.chosen):
             best = 0
             for expert in range(1, experts.count):
                 best = expert if p[expert] > p[best] else best
-            _add_expert(w, at + best * each, x, dim, experts.hidden, tiles, p[best], total)
+            _add_expert(weights, at + best * each, x, dim, experts.hidden, tiles, p[best], total)
             taken += p[best]
             p[best] = -one
         by = one / (taken if experts.normalised > 0 else exponents)
@@ -349,9 +333,9 @@ def _mixture_of_experts(tiles, w, at, experts, rows, dim):
             total[j] *= by
         after = shared
         if experts.shared > 0:
-            after = _multiply(w, after, x, 0, 1, dim, 1, tiles.logits, 0)
+            after = multiply(weights, after, x, 0, 1, dim, 1, tiles.logits, 0)
             by = one / (one + exponential(-tiles.logits[0]))
-            after = _add_expert(w, after, x, dim, experts.shared, tiles, by, total)
+            after = _add_expert(weights, after, x, dim, experts.shared, tiles, by, total)
     return after
 
 
@@ -363,9 +347,10 @@ def _run(
     dim, heads, kv, d, hidden = sizes.dim, sizes.heads, sizes.key_heads, sizes.head_width, sizes.hidden
     columns, centred, first = sizes.columns, sizes.centred > 0, sizes.norm_first > 0
     rows = high - low
-    tiles = _tiles(sizes, _tall(rows), memory)
+    tiles = _tiles(sizes, blocks(rows), memory)
     rows_x, plain, more, qkv, parts = tiles.x, tiles.normal, tiles.more, tiles.qkv, tiles.parts
     width, across, up = tiles.width, tiles.across, pad(hidden, WIDE)
+    w, weights = weights, Weights(weights, weights.view(np.uint16), sizes.kind, tiles.block)
     turned = sizes.turned if turns.size > 0 else 0
     turns = window(turns, low * turned, rows * turned)
     for i in range(rows):
@@ -376,57 +361,57 @@ def _run(
         # attention
         source = rows_x
         if first:
-            at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
+            at = normalise(w, at, rows_x, rows, dim, width, centred, eps, plain, parts)
             source = plain
         m, place = mixer_of(kinds[0], layer), window(places, PLACE_COLUMNS * layer, PLACE_COLUMNS)
         if m.heads > 0:
             at, mixed = _mix(tiles, sizes, eps, weights, at, m, place, source, memories, low, rows), m.heads * m.e
         else:
             mixed, gates = heads * d, heads * d if sizes.head_gate > 0 else 0
-            at = _multiply(weights, at, source, width, rows, dim, (heads + 2 * kv) * d + gates, qkv, across)
+            at = multiply(weights, at, source, width, rows, dim, (heads + 2 * kv) * d + gates, qkv, across)
             _copy_heads(qkv, across, rows, 0, heads, d, tiles.q)
             _copy_heads(qkv, across, rows, heads * d, kv, d, tiles.k)
             _copy_heads(qkv, across, rows, (heads + kv) * d, kv, d, tiles.v)
             if sizes.head_norm > 0:
-                at = normalise_heads(weights, at, tiles.q, rows * heads, d, pad(d, WIDE), centred, eps)
-                at = normalise_heads(weights, at, tiles.k, rows * kv, d, pad(d, WIDE), centred, eps)
+                at = normalise_heads(w, at, tiles.q, rows * heads, d, pad(d, WIDE), centred, eps)
+                at = normalise_heads(w, at, tiles.k, rows * kv, d, pad(d, WIDE), centred, eps)
             _rotate_heads(tiles.q, rows, heads, d, turned, turns)
             _rotate_heads(tiles.k, rows, kv, d, turned, turns)
             _attend(tiles, sizes, maps, layer, capacity, memories, places, lengths, table, low, rows)
             if sizes.head_gate > 0:
                 _gate_heads(tiles.attended, mixed, rows, qkv, across, (heads + 2 * kv) * d)
-        at = _multiply(weights, at, tiles.attended, mixed, rows, mixed, dim, more, width)
+        at = multiply(weights, at, tiles.attended, mixed, rows, mixed, dim, more, width)
         add_rows(rows_x, more, rows * width)
         if not first:
-            at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
+            at = normalise(w, at, rows_x, rows, dim, width, centred, eps, plain, parts)
             for i in range(rows * width):
                 rows_x[i] = plain[i]
         experts = _experts_of(kinds[1], layer)
         if hidden == 0 and experts.count == 0:
             continue
         if first:
-            at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
+            at = normalise(w, at, rows_x, rows, dim, width, centred, eps, plain, parts)
         # the feed-forward part
         if experts.count > 0:
             at = _mixture_of_experts(tiles, weights, at, experts, rows, dim)
         else:
             if sizes.activation == SWIGLU:
-                at = _multiply(weights, at, plain, width, rows, dim, hidden, tiles.gate, up)
-            at = _multiply(weights, at, plain, width, rows, dim, hidden, tiles.up, up)
+                at = multiply(weights, at, plain, width, rows, dim, hidden, tiles.gate, up)
+            at = multiply(weights, at, plain, width, rows, dim, hidden, tiles.up, up)
             activate(sizes.activation, tiles.up, tiles.gate, rows * up)
-            at = _multiply(weights, at, tiles.up, up, rows, hidden, dim, more, width)
+            at = multiply(weights, at, tiles.up, up, rows, hidden, dim, more, width)
         add_rows(rows_x, more, rows * width)
         if not first:
-            at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
+            at = normalise(w, at, rows_x, rows, dim, width, centred, eps, plain, parts)
             for i in range(rows * width):
                 rows_x[i] = plain[i]
     # the output
     result, stride = rows_x, width
     if first:
-        at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
+        at = normalise(w, at, rows_x, rows, dim, width, centred, eps, plain, parts)
         result = plain
     if sizes.projected > 0:
-        _multiply(weights, at, result, width, rows, dim, columns, tiles.logits, tiles.last)
+        multiply(weights, at, result, width, rows, dim, columns, tiles.logits, tiles.last)
         result, stride = tiles.logits, tiles.last
     for i in range(rows):
         for j in range(columns):

@@ -1,6 +1,6 @@
 """Weights and maps as the loop reads them: flat arrays, in the order of use."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from kernattn._maps.spec import MapSpec
 from kernattn.ops._decode.gated_loops import WIDE, Mixer
 from kernattn.ops._decode.loops import MAP_COLUMNS, Experts
+from kernattn.ops._numba.codegen.halves import BFLOAT16
 from kernattn.ops._numba.codegen.registers import LINE
 from kernattn.ops._numba.tiles.packing import pack_map, zeros_by_lines
 
@@ -16,8 +17,10 @@ SINGLE = np.dtype(np.float32)
 UNIT = LINE // SINGLE.itemsize
 """Numbers of a cache line."""
 
-Pair = tuple[NDArray[np.float32], NDArray[np.float32] | None]
-"""A matrix (rows, columns), or the scale (columns,) of a norm, and its bias (columns,) if there is one."""
+Pair = tuple[NDArray[Any], NDArray[Any] | None]
+"""A matrix (rows, columns), or the scale (columns,) of a norm, and its bias (columns,) if there is one.
+
+Matrices may have 16 bits, where they multiply rows."""
 
 
 class Maps(NamedTuple):
@@ -30,20 +33,50 @@ class Maps(NamedTuple):
     peaks: list[int]
 
 
-def packed_weights(pairs: Iterable[Pair]) -> NDArray[np.float32]:
-    """Return weights as one flat array, in the order in which they come."""
-    parts = [part for weight, bias in pairs for part in _panels(weight, bias)]
-    weights = zeros_by_lines(sum(part.size for part in parts), SINGLE)
-    np.concatenate(parts, out=weights)
-    return weights
+def packed_weights(pairs: Callable[[], Iterable[Pair]], kind: int) -> tuple[NDArray[np.float32], int]:
+    """Return weights as one flat array, in the order in which they come, and how many there are.
+
+    Those of 16 bits, of a kind, stay as they are (`weights_loops`); they are asked for twice, so that none is held.
+    """
+    room = count = 0
+    for weight, bias in pairs():
+        room += _floats(weight.dtype, *np.atleast_2d(weight).shape)
+        count += weight.size + (0 if bias is None else bias.size)
+    memory, at = zeros_by_lines(room, SINGLE), 0
+    for weight, bias in pairs():
+        rows = np.atleast_2d(weight)
+        size, wide = _floats(weight.dtype, *rows.shape), _wide(rows.shape[1])
+        panels = memory[at : at + size - wide]
+        if weight.dtype == SINGLE:
+            _fill(panels.reshape(-1, len(rows), WIDE), rows)
+        elif kind == BFLOAT16:
+            words = panels.view(np.uint16).reshape(-1, (len(rows) + 1) // 2, WIDE, 2)
+            for part in range(min(2, len(rows))):
+                _fill(words[..., part], rows.view(np.uint16)[part::2])
+        else:
+            _fill(panels.view(np.uint16).reshape(-1, (len(rows) + 1) // 2 * 2, WIDE), rows.view(np.uint16))
+        if bias is not None:
+            memory[at + size - wide :][: bias.size] = bias
+        at += size
+    return memory, count
 
 
-def _panels(weight: NDArray[Any], bias: NDArray[Any] | None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return a matrix, or a scale as its one row, in panels of WIDE columns, then its bias; zeros fill the last one."""
-    rows = np.atleast_2d(weight)
-    padding = 0, -rows.shape[1] % WIDE
-    panels = np.pad(rows, ((0, 0), padding)).reshape(len(rows), -1, WIDE).transpose(1, 0, 2)
-    return panels.reshape(-1), np.pad(np.zeros(rows.shape[1], SINGLE) if bias is None else bias, padding)
+def _wide(columns: int) -> int:
+    """Return columns in whole panels."""
+    return -(-columns // WIDE) * WIDE
+
+
+def _floats(dtype: Any, depth: int, columns: int) -> int:
+    """Return how many floats a matrix and its bias, or a scale and its bias, take of the memory."""
+    return _wide(columns) * (1 + (depth if dtype == SINGLE else (depth + 1) // 2))
+
+
+def _fill(panels: NDArray[Any], rows: NDArray[Any]) -> None:
+    """Write a matrix to panels (panels, depth, WIDE) of zeros, without a copy of it."""
+    whole, depth = rows.shape[1] // WIDE, len(rows)
+    panels[:whole, :depth] = rows[:, : whole * WIDE].reshape(depth, whole, WIDE).transpose(1, 0, 2)
+    if whole * WIDE < rows.shape[1]:
+        panels[whole, :depth, : rows.shape[1] - whole * WIDE] = rows[:, whole * WIDE :]
 
 
 def most_room(

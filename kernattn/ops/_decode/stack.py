@@ -1,6 +1,6 @@
 """The layers of a transformer that take a token at a time: weights and maps, copied once, and one call a step."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,25 +25,28 @@ class Stack:
         self,
         sizes: dict[str, Any],
         eps: float,
-        pairs: Iterable[Pair],
+        pairs: Callable[[], Iterable[Pair]],
         maps: Sequence[tuple[MapSpec, MapSpec] | None],
         mixers: Sequence[Mixer | None],
         experts: Sequence[Experts | None],
+        kind: int = 0,
     ) -> None:
         """Copy weights (weight, bias) in the order of their use, and the maps (of queries, of keys) of all layers.
+
+        `kind` is that of 16-bit weights, as loops know it; 0 for float32.
 
         `sizes` are those of `loops.Sizes`, the activation by its name, without what the widest layers need. None among
         mixers is attention, and then None among maps is exact attention.
         """
         rooms = most_room(sizes, [m for m in mixers if m], [each for each in experts if each], not all(mixers))
-        self._sizes = Sizes(**sizes | rooms | {"activation": ACTIVATIONS.index(sizes["activation"])})
+        self._sizes = Sizes(**sizes | rooms | {"activation": ACTIVATIONS.index(sizes["activation"]), "kind": kind})
         self._numbers, self._eps = np.array(self._sizes, np.int64), np.float32(eps)
         self._maps, self._mixers = packed_maps(maps, self._sizes.head_width), mixers
         self._kinds = tuple(
             np.array([each or (0,) * columns for each in rows], np.int64).reshape(-1)
             for rows, columns in ((mixers, MIXER_COLUMNS), (experts, EXPERT_COLUMNS))
         )
-        self.weights = packed_weights(pairs)
+        self.weights, self.count = packed_weights(pairs, kind)
 
     def memories(self, sequences: int, tokens: int) -> Memories:
         """Return room for what is remembered of so many sequences, with `tokens` tokens or fewer so far."""
@@ -61,6 +64,6 @@ class Stack:
         decode(
             self._numbers, self._eps, self.weights, self._maps[:3], self._kinds, memories.room, memories.flat,
             memories.places, lengths, turns.reshape(-1), rows.reshape(-1), out.reshape(-1),
-            *board_for(max(1, count // FEWEST), self.weights.size * count * SECONDS_PER_WEIGHT),
+            *board_for(max(1, count // FEWEST), self.count * count * SECONDS_PER_WEIGHT),
         )  # fmt: skip
         return out

@@ -57,7 +57,7 @@ def _widen_bfloat16(builder, bits):
     return builder.bitcast(w.shl(builder.zext(bits, w.word), 16), w.float)
 
 
-def _widen_float16(builder, bits):
+def widen_float16(builder, bits):
     """Return the float32 of a float16: its exponent moved, or its last bits as a number where it has none."""
     w = _Words(builder, bits)
     if CONVERTS:
@@ -141,7 +141,7 @@ def _converter(convert):
 
 
 _widen_b, _widen_h, _narrow_b, _narrow_h = map(
-    _converter, (_widen_bfloat16, _widen_float16, _narrow_bfloat16, _narrow_float16)
+    _converter, (_widen_bfloat16, widen_float16, _narrow_bfloat16, _narrow_float16)
 )
 _round_b, _round_h = (
     _converter(partial(_narrow_bfloat16, over=0x7F80)),

@@ -21,8 +21,11 @@ def _multiply_add(k, a, b, total):
     return k.builder.call(k.multiply_add(), [a, b, total])
 
 
-def _sum_products(k, height, vectors, add, a, b, inner):
-    """Return the code of cells (i, j) of sum_k a[i, k] b[k, j], where a and b are (data, at, strides)."""
+def _sum_products(k, height, vectors, add, a, b, inner, first=None):
+    """Return the code of cells (i, j) of sum_k a[i, k] b[k, j], where a and b are (data, at, strides).
+
+    The sums begin with `first`, if there is anything.
+    """
     builder, (a_data, a_at, a_row, a_inner), (b_data, b_at, b_inner) = k.builder, a, b
     cells = [(i, j) for i in range(height) for j in range(vectors)]
     rows = [builder.mul(k.number(i), a_row) for i in range(height)]
@@ -35,7 +38,7 @@ def _sum_products(k, height, vectors, add, a, b, inner):
     step.add_incoming(k.number(0), start)
     total = {cell: builder.phi(k.vector) for cell in cells}
     for cell in cells:
-        total[cell].add_incoming(ir.Constant(k.vector, [0.0] * k.width), start)
+        total[cell].add_incoming(first[cell] if first else ir.Constant(k.vector, [0.0] * k.width), start)
     builder.cbranch(builder.icmp_signed("<", step, inner), body, done)
 
     builder.position_at_end(body)
@@ -72,10 +75,11 @@ def _either(builder, choose, one, other):
     builder.position_at_end(end)
 
 
-def register_block(height, vectors, add=_multiply_add):
+def register_block(height, vectors, add=_multiply_add, goes_on=False):
     """Return the intrinsic that adds height x vectors of a product: c[i, j] (+)= sum_k a[i, k] b[k, j].
 
-    `add` returns the code of another sum, total + f(a, b), of vectors.
+    `add` returns the code of another sum, total + f(a, b), of vectors. Where it `goes_on`, an old sum is what the new
+    one begins with, as if its products came before; else it is added to the new one at the end.
     """
 
     @intrinsic
@@ -86,8 +90,11 @@ def register_block(height, vectors, add=_multiply_add):
         def codegen(context, builder, signature, args):
             k = Block(context, builder, c.dtype)
             left, right = (k.pointer(a, args[0]), *args[1:4]), (k.pointer(b, args[4]), *args[5:7])
-            total = _sum_products(k, height, vectors, add, left, right, args[10])
             target = _cells(k, height, vectors, k.pointer(c, args[7]), *args[8:10])
+            first, zero = None, ir.Constant(k.vector, [0.0] * k.width)
+            if goes_on:
+                first = {cell: builder.select(args[11], k.load(place), zero) for cell, place in target.items()}
+            total = _sum_products(k, height, vectors, add, left, right, args[10], first)
 
             def add_old():  # the new sum first, then the old one: rounded once in its units
                 for cell, place in target.items():
@@ -97,7 +104,10 @@ def register_block(height, vectors, add=_multiply_add):
                 for cell, place in target.items():
                     k.store(total[cell], place)
 
-            _either(builder, args[11], add_old, store)
+            if goes_on:
+                store()
+            else:
+                _either(builder, args[11], add_old, store)
             return context.get_dummy_value()
 
         return types.void(*kinds), codegen

@@ -76,17 +76,21 @@ def stream(target, source):
         target[i] = source[i]
 
 
+def fetch_line(builder, place, level=3):
+    """Write the code that asks for a line to be brought into a cache: the first (level 3) or the second (2)."""
+    byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    builder.call(function, [builder.bitcast(place, byte), word(0), word(level), word(1)])
+
+
 @intrinsic
 def _prefetch(context, array, at):
     """Ask for the line of array[at] to be brought into the second-level cache: the first forgets it before its turn."""
 
     def codegen(context, builder, signature, args):
-        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        place = builder.bitcast(builder.gep(data, [args[1]]), byte)
-        builder.call(function, [place, word(0), word(2), word(1)])
+        fetch_line(builder, builder.gep(data, [args[1]]), 2)
         return context.get_dummy_value()
 
     return types.void(array, types.intp), codegen
