@@ -37,10 +37,15 @@ def limit_blas() -> None:
 
 
 def torch_of(*arrays: Any) -> Any:
-    """Return torch, set to as many threads as ours, and tensors that share the arrays' memory."""
+    """Return torch, set to as many threads as ours, and tensors that share the arrays' memory; tensors stay."""
     torch = import_module("torch")
     torch.set_num_threads(threads())
-    return torch, [torch.from_numpy(x) for x in arrays]
+    return torch, [torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in arrays]
+
+
+def in_bfloat16(array: Any) -> Any:
+    """Return an array as a tensor of torch in bfloat16, which every peer here takes."""
+    return import_module("torch").from_numpy(array).bfloat16()
 
 
 def torch_chunked(q: Any, k: Any, v: Any, omega: Float64 | None) -> Call:

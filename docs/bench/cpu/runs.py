@@ -10,6 +10,7 @@ import numpy as np
 from bench.cpu.cases.decoding import DECODERS
 from bench.cpu.cases.edges import FEW_TOKENS
 from bench.cpu.cases.gradients import GRADIENTS
+from bench.cpu.cases.halves import HALVES
 from bench.cpu.cases.libraries import LIBRARIES
 from bench.cpu.cases.patterns import PATTERNS
 from kernattn.ops._numba.codegen.registers import VECTOR
@@ -94,6 +95,13 @@ PARTS: dict[str, tuple[Run, ...]] = {
         Run(f"--rounds 5 --cases layer-{name} layer-{name}-step --heads {heads} --dim {dim}", 1)
         for name, (heads, dim) in _MODELS.items()
     ),
+    "halves": _everywhere(
+        f"--rounds 5 --cases {' '.join(name for name in HALVES if 'decode' not in name)}", threads=(1,)
+    ),
+    "halves-short": _everywhere(
+        "--rounds 5 --cases half-softmax half-softmax-causal half-causal-elu1 --heads 64 --n 64", threads=(1,)
+    ),
+    "halves-decode": _everywhere("--rounds 5 --cases half-decode-1 half-decode-16", threads=(1,)),
     "lsh": _everywhere("--rounds 3 --cases lsh", threads=(1,)),
     "libraries": (Run(f"--rounds 3 --cases {' '.join(LIBRARIES)}"),),
     "edges": tuple(Run(f"--rounds 3 --cases {' '.join(names)}", 1) for names in FEW_TOKENS.values()),

@@ -28,6 +28,7 @@ from bench.cpu.cases.features import (
 )
 from bench.cpu.cases.gated import GATED
 from bench.cpu.cases.gradients import GRADIENTS
+from bench.cpu.cases.halves import HALVES
 from bench.cpu.cases.hashing import hashed
 from bench.cpu.cases.kernel_ridge import on_landmarks, on_landmarks_of
 from bench.cpu.cases.kernels import KERNELS, matrix, multiplied
@@ -77,6 +78,7 @@ CASES = {
     **MODELS,
     **GRADIENTS,
     **LIBRARIES,
+    **HALVES,
     **EDGES,
     "chains": Case(chains, n=2000),
     "chains-drawn": Case(drawn, n=1),

@@ -1,0 +1,190 @@
+"""Arrays of 16 bits beside the same call on float32: "ours" is the call on float32, so ratios are what 16 bits cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from bench.cpu import gradient_peers, peers
+from bench.cpu.cases import counts
+from bench.cpu.cases.inputs import elu1_map, favor, heads, normal
+from bench.cpu.generate.ours import recurrent
+from bench.races import Case, Race
+from bench.sizes import Sizes
+from bench.torch_chunks import CHUNK, bidirectional
+from kernattn._gradients import vjp
+from kernattn.attention import (
+    causal_linear_attention,
+    gated_linear_attention,
+    key_state,
+    linear_attention,
+    linear_attention_step,
+    softmax_attention,
+)
+from kernattn.bench import Work
+from kernattn.bench._clock import Call
+from kernattn.features import elu1
+from kernattn.transformer import Config, cast_params, initial_params
+
+LAYERS, WIDTH = 12, 96  # of the decoder: 86 million weights with 8 heads, more than caches hold
+
+_Maps = Callable[[Sizes], Any]
+
+
+def _formats() -> dict[str, Any]:
+    """Return the dtypes of 16 bits by name; bfloat16 where its package is installed."""
+    found = {"bfloat16": import_module("ml_dtypes").bfloat16} if peers.have("ml_dtypes") else {}
+    return found | {"float16": np.float16}
+
+
+def _beside(call: Callable[..., Any], *arrays: Any) -> dict[str, Call]:
+    """Return a call on float32 arrays, and on the same arrays in each format of 16 bits."""
+    calls = {"ours": partial(call, *arrays)}
+    for name, dtype in _formats().items():
+        calls[f"ours, {name}"] = partial(call, *(x.astype(dtype) for x in arrays))
+    return calls
+
+
+def _linear(o: Sizes, make: _Maps, causal: bool, both: bool = False) -> Race:
+    """Linear attention on arrays of 16 bits, beside float32."""
+    q, k, v, g = heads(o, 4)
+    phi = make(o)
+    run: Any = causal_linear_attention if causal else linear_attention
+    m, project = (o.features, True) if phi.dim else (o.dim, False)
+    work = counts.linear(o, m, project, causal)
+    if not both:
+        others = _lean(q, k, v, getattr(phi, "omega", None), causal) if o.n % CHUNK == 0 else {}
+        return Race(_beside(lambda *x: run(*x, phi), q, k, v) | others, work)
+
+    def back(q: Any, k: Any, v: Any, g: Any) -> Any:
+        return vjp(run, q, k, v, phi)[1]((g, None) if causal else g)
+
+    others = {}
+    if peers.have("torch") and o.n % CHUNK == 0 and causal:
+        rows = [peers.in_bfloat16(x) for x in (q, k, v, g)]
+        others["torch, autograd, bfloat16"] = gradient_peers.torch_autograd(*rows, getattr(phi, "omega", None))
+    return Race(_beside(back, q, k, v, g) | others, counts.both(work, counts.linear_backward(o, m, project, causal)))
+
+
+def _lean(q: Any, k: Any, v: Any, omega: Any, causal: bool) -> dict[str, Call]:
+    """Return torch's lean form in bfloat16, by name: its sums are in bfloat16 too."""
+    if not peers.have("torch"):
+        return {}
+    rows = [peers.in_bfloat16(x) for x in (q, k, v)]
+    if causal:
+        call = peers.torch_lean_elu1(*rows) if omega is None else peers.torch_lean_favor(*rows, omega)
+    elif omega is None:
+        torch, (q, k, v) = peers.torch_of(*rows)
+        call = partial(torch.inference_mode()(bidirectional(torch, None, q)), q, k, v)
+    else:
+        call = peers.torch_lean_all(*rows, omega)
+    return {"torch, lean, bfloat16": call}
+
+
+def _softmax(o: Sizes, causal: bool, both: bool = False) -> Race:
+    """Exact attention on arrays of 16 bits, beside float32."""
+    q, k, v, g = heads(o, 4)
+    work, others = counts.softmax(o, causal), {}
+    rows = [peers.in_bfloat16(x) for x in (q, k, v, g)] if peers.have("torch") else []
+    if not both:
+        if rows:
+            others["torch's scaled_dot_product_attention, bfloat16"] = peers.torch_softmax(*rows[:3], causal)
+        return Race(_beside(partial(softmax_attention, causal=causal), q, k, v) | others, work)
+
+    def back(q: Any, k: Any, v: Any, g: Any) -> Any:
+        return vjp(softmax_attention, q, k, v, causal=causal)[1](g)
+
+    if rows:
+        others["torch's scaled_dot_product_attention, bfloat16"] = gradient_peers.torch_softmax_gradients(*rows, causal)
+    return Race(_beside(back, q, k, v, g) | others, counts.both(work, counts.softmax_backward(o, causal)))
+
+
+def _features(o: Sizes) -> Race:
+    """Positive features of rows of 16 bits, beside float32."""
+    (x,) = normal(o, (o.heads, o.n, o.dim))
+    phi, m = favor(o), o.features
+    size = x.itemsize * float(o.tokens)
+    work = Work(size * (o.dim + m), 2.0 * m * o.dim * o.tokens, o.tokens * float(m), written=size * m)
+    return Race(_beside(phi, x), work)
+
+
+def _gated(o: Sizes) -> Race:
+    """The gated delta rule on arrays of 16 bits, beside float32."""
+    q, k, v, g, beta = normal(o, *3 * [(o.heads, o.n, o.dim)], *2 * [(o.heads, o.n)])
+    k /= np.linalg.norm(k, axis=-1, keepdims=True)
+
+    def call(q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+        return gated_linear_attention(q, k, v, g=g, beta=beta)
+
+    size = 4.0 * q.itemsize * o.tokens * o.dim
+    flops = o.tokens * (6.0 * o.dim * o.dim + 64.0 * o.dim)
+    return Race(_beside(call, q, k, v, -np.exp(g), 1 / (1 + np.exp(beta))), Work(size, flops))
+
+
+def _step(o: Sizes, make: _Maps) -> Race:
+    """A token of every head in 16 bits, beside float32, against a state of 32 in float32."""
+    q, k, v = normal(o, *3 * [(o.heads, 32, o.dim)])
+    phi = make(o)
+    state = key_state(k, v, phi)
+    tokens = [np.ascontiguousarray(x[:, 0]) for x in (q, k, v)]
+    size = float(state.s.nbytes + state.z.nbytes)
+    work = Work(2 * size, 4.0 * (state.s.size + state.z.size), 2.0 * o.heads * o.dim, written=size)
+    return Race(_beside(lambda q, k, v: linear_attention_step(state, q, k, v, phi), *tokens), work)
+
+
+def _decoded(o: Sizes, batch: int) -> Race:
+    """A token of every sequence through a transformer whose weights have 16 bits, beside float32."""
+    config = Config(dim=WIDTH * o.heads, layers=LAYERS, heads=o.heads, vocab=512, positions=None, bias=False)
+    params = initial_params(config, rng=o.seed)
+    tokens = np.random.default_rng(o.seed).integers(512, size=batch)
+    calls = {"ours": recurrent(params, config, tokens, elu1())}
+    for name in _formats():
+        calls[f"ours, {name}"] = recurrent(cast_params(params, name), config, tokens, elu1())
+    if peers.have("torch"):
+        calls["torch, its products alone, bfloat16"] = _products(params, batch)
+    weights = float(sum(x.size for name, x in params.items() if not name.startswith("embed")))
+    return Race(calls, Work(4.0 * weights, 2.0 * batch * weights), dim=WIDTH)
+
+
+def _products(params: Any, batch: int) -> Call:
+    """The products of a step by torch, in bfloat16, matrix by matrix as `linear` has them; nothing else."""
+    matrices = [x for name, x in params.items() if x.ndim == 2 and not name.startswith("embed")]
+    torch, weights = peers.torch_of(*(peers.in_bfloat16(np.ascontiguousarray(x.T)) for x in matrices))
+    rows = [torch.ones(batch, weight.shape[1], dtype=weight.dtype) for weight in weights]
+
+    def call() -> Any:
+        return [torch.nn.functional.linear(x, weight) for x, weight in zip(rows, weights, strict=True)][-1]
+
+    return torch.inference_mode()(call)
+
+
+_MAPS: dict[str, tuple[str, _Maps]] = {"elu1": ("elu + 1", elu1_map), "favor": ("FAVOR+", favor)}
+
+HALVES = {
+    **{
+        f"half-{way}-{name}": Case(partial(_linear, make=make, causal=causal), told=f"{said}, {told}")
+        for name, (told, make) in _MAPS.items()
+        for way, said, causal in (("causal", "causal", True), ("full", "bidirectional", False))
+    },
+    "half-softmax": Case(partial(_softmax, causal=False)),
+    "half-softmax-causal": Case(partial(_softmax, causal=True)),
+    **{
+        f"half-causal-{name}-both-ways": Case(
+            partial(_linear, make=make, causal=True, both=True), told=f"causal, {told}, both ways"
+        )
+        for name, (told, make) in _MAPS.items()
+    },
+    "half-softmax-causal-both-ways": Case(partial(_softmax, causal=True, both=True)),
+    "half-features": Case(_features),
+    "half-gated": Case(_gated),
+    **{f"half-step-{name}": Case(partial(_step, make=make), n=1, told=told) for name, (told, make) in _MAPS.items()},
+    **{
+        f"half-decode-{batch}": Case(partial(_decoded, batch=batch), n=1, told=f"sequences: {batch}")
+        for batch in (1, 16)
+    },
+}
+"""The cases by name."""
