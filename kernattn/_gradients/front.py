@@ -31,8 +31,8 @@ def vjp(
     ----------
     function : callable
         `linear_attention`, `causal_linear_attention`, `linear_attention_step`, `key_state`, `attend`,
-        `gated_linear_attention`, `softmax_attention`, `attention.softmax_with_lse`, or a feature map (also its `query`
-        and `key`). Maps must have a spec.
+        `gated_linear_attention`, `softmax_attention`, `attention.softmax_with_lse`, `attention.window_attention`,
+        `attention.scatterbrain_attention`, or a feature map (also its `query` and `key`). Maps must have a spec.
     *args : object
         What the function takes. Of a map that `with_numbers` made, the numbers that were given have cotangents.
     learn : tuple of str, optional

@@ -9,6 +9,7 @@ from array_api_compat import is_array_api_obj as is_array
 from kernattn import attention
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._gradients.decayed import decayed
+from kernattn._gradients.hybrid import scatterbrain, window
 from kernattn._gradients.maps import MapGradients, check_differentiable, sum_products
 from kernattn._gradients.recorded import like, like_state, of_map, pair, recorded
 from kernattn._runtime.checks import boolean, shown
@@ -301,4 +302,6 @@ RULES: dict[Any, Rule] = {
     attention.gated_linear_attention: _gated,
     attention.softmax_attention: _softmax,
     attention.softmax_with_lse: _softmax_with_lse,
+    attention.scatterbrain_attention: scatterbrain,
+    attention.window_attention: window,
 }

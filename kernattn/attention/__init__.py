@@ -16,6 +16,8 @@ from kernattn.attention._mechanisms.linformer import linformer_attention, linfor
 from kernattn.attention._mechanisms.nystrom import nystrom_attention
 from kernattn.attention._mechanisms.routing import routing_attention, update_centroids
 from kernattn.attention._mechanisms.scatterbrain import scatterbrain_attention
+from kernattn.attention._mechanisms.window import window_attention, window_attention_step
+from kernattn.attention._mechanisms.window_states import WindowState, initial_window_state
 from kernattn.attention._recurrent import linear_attention_step
 from kernattn.attention._softmax import softmax_attention, softmax_with_lse
 from kernattn.attention._states import attend, attend_with_lse, initial_state, key_state, merge_states
@@ -25,6 +27,7 @@ __all__ = [
     "GatedStretch",
     "LinearState",
     "LogNormaliser",
+    "WindowState",
     "attend",
     "attend_with_lse",
     "causal_linear_attention",
@@ -35,6 +38,7 @@ __all__ = [
     "gated_state",
     "gates",
     "initial_state",
+    "initial_window_state",
     "kernel_attention",
     "key_state",
     "linear_attention",
@@ -50,6 +54,8 @@ __all__ = [
     "softmax_attention",
     "softmax_with_lse",
     "update_centroids",
+    "window_attention",
+    "window_attention_step",
 ]
 
 

@@ -10,6 +10,7 @@ from kernattn._maps.kinds import KINDS
 from kernattn._maps.learnt import numbers_of, plain
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import LinearState, PeakedSum
+from kernattn.attention import WindowState
 from kernattn.jax._calls import differentiable
 from kernattn.jax._frames import in_frames
 from kernattn.jax._rules import Rule, StepRule
@@ -30,6 +31,21 @@ tree_util.register_pytree_with_keys(  # the draw is no array: it is compared whe
     lambda state: (tuple(zip(NAMES, state[:3], strict=True)), state.fingerprint),
     _made,
     lambda state: (state[:3], state.fingerprint),
+)
+
+
+_WINDOW = tuple(name for name in WindowState._fields if name != "fingerprint")
+
+
+def _made_window(fingerprint: int, arrays: tuple[Any, ...]) -> WindowState:
+    return WindowState._make((*arrays, fingerprint))
+
+
+tree_util.register_pytree_with_keys(
+    WindowState,
+    lambda state: (tuple((tree_util.GetAttrKey(x), getattr(state, x)) for x in _WINDOW), state.fingerprint),
+    _made_window,
+    lambda state: (state[:-1], state.fingerprint),
 )
 
 

@@ -18,6 +18,8 @@ from kernattn.ops import (
     features_vjp,
     gated,
     gated_vjp,
+    hybrid,
+    hybrid_vjp,
     key_state,
     key_state_vjp,
     step,
@@ -187,6 +189,24 @@ RECORDS = {
                 Output("out", "array", ("n", "e"), ("q", *STATE), "v"),
                 Output("after", "array", ("d", "e"), STATE, "v", wide=True),
             ),
+        ),
+        Record(
+            "hybrid", hybrid.OP, hybrid_vjp.OP, "v",
+            (
+                rows("q", "n d", "q_spec"), rows("k", "l d", "k_spec"), rows("v", "l e"),
+                spec("q_spec", "q"), spec("k_spec", "k"),
+                Input("scale", "constant", differentiable=False, schema="float"),
+                Input("plan", "constant", differentiable=False), Input("within", "constant", differentiable=False),
+                Input("causal", "constant", differentiable=False, schema="bool"),
+                sums("state", optional=True, lead=KEYS), beside("key_mask", "l"), beside("segment_ids", "l", INTEGERS),
+                Input("near_bias", "array", (), True, lead=("q", "k", "v"), dtypes=tuple(FLOATS)),
+            ),
+            (
+                out("q k v"), normaliser("q k v"), Output("after", "sums", (), KEYS, "v"),
+                Output("near", "array", ("n", "e"), ("q", "k", "v"), "v", True, False, True, False),
+                Output("near_lse", "array", ("n",), ("q", "k", "v"), "v", True, False, True, False),
+            ),
+            options=lambda given, keep: (keep,),
         ),
         Record(
             "step", step.OP, causal_vjp.OP, "v",

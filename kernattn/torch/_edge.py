@@ -42,7 +42,7 @@ def handed(library: Torch, name: str, backend: str | None, arguments: tuple[Any,
     if name != "step" and options and options[-1]:  # normalisers have no cotangents
         return NotImplemented
     for at in record.maps_at:  # None where features are computed
-        if given[at] is None or given[at].kind not in DIFFERENTIABLE:
+        if getattr(given[at], "kind", None) not in DIFFERENTIABLE:
             return NotImplemented
     leaves, constants = record.flat(given)
     run = _way(library, leaves)

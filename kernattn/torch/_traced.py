@@ -16,7 +16,7 @@ from kernattn._arrays.namespaces import accumulation_dtype, namespace
 from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
 from kernattn._runtime.checks import boolean
-from kernattn.attention import GatedState, GatedStretch, LinearState, _gated_states
+from kernattn.attention import GatedState, GatedStretch, LinearState, WindowState, _gated_states
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, KernattnError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
@@ -139,14 +139,15 @@ def _one_draw(made_by: int, used_by: int) -> None:
         raise StateMismatchError("the state was made by another map than phi: they must come from one draw")
 
 
-def _state(phi: Any, sums: tuple[Tensor, ...]) -> LinearState:
-    s, z, peak = sums
-    return LinearState(s, z, peak, phi.fingerprint)
+def _state(phi: Any, parts: tuple[Tensor, ...]) -> Any:
+    """Return the state of these parts: of linear attention, or with a window."""
+    kind = LinearState if len(parts) == len(LinearState._fields) - 1 else WindowState
+    return kind._make((*parts, phi.fingerprint))
 
 
 def _plain(result: Any) -> Any:
-    if isinstance(result, LinearState):
-        return tuple(result[:3])
+    if isinstance(result, LinearState | WindowState):
+        return tuple(result[:-1])
     return tuple(map(_plain, result)) if isinstance(result, tuple) else result
 
 
@@ -436,6 +437,24 @@ def scatterbrain_attention(
 ) -> Any:
     plan = _plan_name(pattern, q, k, causal)
     return _composed("scatterbrain_attention", phi, q, k, v, plan=plan, causal=causal, **options)
+
+
+def window_attention(
+    q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, window: int, *, state: WindowState | None = None, **options: Any
+) -> Any:
+    if state is not None:
+        _one_draw(state.fingerprint, _drawn(phi).fingerprint)
+        options["state"] = tuple(state[:-1])
+    out, parts = _composed("window_attention", phi, q, k, v, window=int(window), **options)
+    return out, _state(_drawn(phi), parts)
+
+
+def window_attention_step(state: WindowState, q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, **options: Any) -> Any:
+    mask = options.pop("key_mask", None)
+    mask = None if mask is None else mask[..., None]
+    q, k, v = q[..., None, :], k[..., None, :], v[..., None, :]
+    out, after = window_attention(q, k, v, phi, state.k.shape[-2], state=state, key_mask=mask, **options)
+    return out[..., 0, :], after
 
 
 def _outside_graphs(function: Callable[..., Any]) -> Callable[..., Any]:

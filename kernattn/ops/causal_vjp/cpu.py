@@ -22,21 +22,33 @@ def causal_vjp(
     """Leave maps that the loops do not take, and in float64 what is far from ordinary, to array operations."""
     dtype = accumulation(v)
     if loops_take(q_spec, k_spec):
-        lead = np.broadcast_shapes(k.shape[:-2], v.shape[:-2])
-        sides = keys(k, v, k_spec, key_mask, dtype), queries(q, q_spec, out, normaliser, g, dtype)
-        walks = _both_ways(*sides, (lead, g.shape[:-2]), state, segment_ids, after, learn)
-        if walks is not None:
-            ahead, behind = walks
-            before = None if state is None else in_units_of(state, onto_state(state, behind))
-            assert behind.read is not None
-            dv = narrow(sum_onto(np, behind.read, v.shape), v.dtype)
-            return ahead.cotangent(q, q_spec), behind.cotangent(k, k_spec), dv, before
+        found = in_loops(q, k, v, q_spec, k_spec, state, key_mask, segment_ids, out, normaliser, g, after, learn)
+        if found is not None:
+            return found
         dtype = np.dtype(np.float64)
     tokens = widen(dtype, q, k, v, q_spec, k_spec, state, key_mask, segment_ids)
     dq, dk, dv, before = _recomputed(tokens, widen(dtype, g, after, learn))
     if state is not None and before is not None:
         before = PeakedSum(*(narrow(x, y.dtype) for x, y in zip(before, state, strict=True)))
     return narrow_cotangents(dq, q), narrow_cotangents(dk, k), narrow(dv, v.dtype), before
+
+
+def in_loops(
+    q: Array, k: Array, v: Array, q_spec: MapSpec, k_spec: MapSpec, state: PeakedSum | None, key_mask: Array | None,
+    segment_ids: Array | None, out: Array, normaliser: Normaliser, g: Array, after: PeakedSum | None, learn: bool,
+) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None] | None:  # fmt: skip
+    """Return the cotangents for maps that the loops take; None where a number is too large or too small for these."""
+    dtype = accumulation(v)
+    lead = np.broadcast_shapes(k.shape[:-2], v.shape[:-2])
+    sides = keys(k, v, k_spec, key_mask, dtype), queries(q, q_spec, out, normaliser, g, dtype)
+    walks = _both_ways(*sides, (lead, g.shape[:-2]), state, segment_ids, after, learn)
+    if walks is None:
+        return None
+    ahead, behind = walks
+    before = None if state is None else in_units_of(state, onto_state(state, behind))
+    assert behind.read is not None
+    dv = narrow(sum_onto(np, behind.read, v.shape), v.dtype)
+    return ahead.cotangent(q, q_spec), behind.cotangent(k, k_spec), dv, before
 
 
 def _both_ways(

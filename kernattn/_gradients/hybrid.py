@@ -1,0 +1,121 @@
+"""How cotangents flow back through attention that is exact on a pattern, or a window, and by features elsewhere."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kernattn._arrays.namespaces import Array, namespace, zeros
+from kernattn._gradients.maps import MapGradients, check_differentiable
+from kernattn._gradients.recorded import like, of_map, pair, recorded
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.checks import shown
+from kernattn._sums.cotangents import sum_onto
+from kernattn._sums.peaked import PeakedSum
+from kernattn.attention import WindowState
+from kernattn.attention._mechanisms.hybrid import within_segments
+from kernattn.attention._mechanisms.scatterbrain import prepared_on
+from kernattn.attention._mechanisms.window import prepared
+from kernattn.errors import DTypeError, ParameterError
+from kernattn.features import FeatureMap
+
+
+class ScatterBrainGradients(NamedTuple):
+    """Of `scatterbrain_attention`."""
+
+    q: Array
+    k: Array
+    v: Array
+    phi: MapGradients
+    near_bias: Array | None
+
+
+class WindowGradients(NamedTuple):
+    """Of `window_attention`."""
+
+    q: Array
+    k: Array
+    v: Array
+    phi: MapGradients
+    near_bias: Array | None
+    state: WindowState | None
+
+
+def scatterbrain(phi: FeatureMap, backend: str | None, **arguments: Any) -> tuple[Array, Callable[[Any], Any]]:
+    """Return the outputs on a pattern, and their pullback."""
+    check_differentiable(phi)
+    given, runs = prepared_on(phi=phi, **arguments)
+    if given is None:
+        raise ParameterError("vjp takes patterns whose rows see one stretch of keys each; PyTorch takes others")
+    (out, *_), pulled = recorded("hybrid", _of_specs(within_segments(given, runs)), backend, phi)
+
+    def pullback(cotangent: Any) -> ScatterBrainGradients:
+        found = pulled(like("the cotangent", cotangent, out), None)
+        sides = {name: arguments[name] for name in "qk"}
+        return ScatterBrainGradients(v=found["v"], near_bias=found["near_bias"], **of_map(phi, sides, found))
+
+    return out, pullback
+
+
+def window(
+    phi: FeatureMap, backend: str | None, **arguments: Any
+) -> tuple[tuple[Array, WindowState], Callable[[Any], Any]]:
+    """Return the outputs with a window, the state, and their pullback."""
+    check_differentiable(phi)
+    given, arrangement = prepared(phi=phi, **arguments)
+    if arrangement.order is not None:
+        raise ParameterError("key_mask must hide the first tokens alone in vjp of window_attention; got others hidden")
+    given = _of_specs(within_segments(given, arrangement.runs))
+    (out, _, sums, *_), pulled = recorded("hybrid", given, backend, phi)
+    after = arrangement.state_after(given, sums, phi.fingerprint)
+    mask, before, size = arrangement.mask, arguments["state"], arrangement.window
+
+    def pullback(cotangent: Any) -> WindowGradients:
+        g, of_after = pair(cotangent, "the state")
+        g = like("the cotangent of the outputs", g, out)
+        xp = namespace(g=g)
+        g = g if mask is None else xp.where(mask[..., None], g, xp.zeros_like(g))
+        of_sums, of_rows = _apart(of_after, after)
+        found = pulled(g, of_sums)
+        sides, of_state = {}, {}
+        for name in "kv":
+            cotangent, x = found[name], arguments[name]
+            cotangent = cotangent if name == "v" else cotangent.x
+            if of_rows is not None:
+                cotangent = _with_last(cotangent, of_rows[name], after.present)
+            if before is not None:
+                of_state[name] = cotangent[..., :size, :]
+                cotangent = sum_onto(xp, cotangent[..., size:, :], tuple(x.shape))
+            sides[name] = cotangent
+        found = found | {"k": found["k"]._replace(x=sides["k"])}
+        state = None if before is None else before._replace(s=found["state"].s, z=found["state"].z, **of_state)
+        rows = of_map(phi, {"q": arguments["q"], "k": arguments["k"]}, found)
+        return WindowGradients(v=sides["v"], near_bias=found["near_bias"], state=state, **rows)
+
+    return (arrangement.finished(out), after), pullback
+
+
+def _of_specs(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments of the op, which must have the specs of maps."""
+    if not all(isinstance(spec, MapSpec) for spec in given[3:5]):
+        raise ParameterError("phi must not be learnt by a number that scales rows, in vjp of a part that is exact")
+    return given
+
+
+def _apart(cotangent: Any, state: WindowState) -> tuple[PeakedSum | None, dict[str, Array] | None]:
+    """Return the cotangents of a state's sums beside their peak, and those of its tokens by name."""
+    if cotangent is None:
+        return None, None
+    if not isinstance(cotangent, WindowState):
+        raise DTypeError(f"the cotangent of a state must be a WindowState; got {shown(cotangent)}")
+    s, z, k, v = (like(f"the state's {name}", getattr(cotangent, name), getattr(state, name)) for name in "szkv")
+    return PeakedSum(s, z, state.peak), {"k": k, "v": v}
+
+
+def _with_last(cotangent: Array, of_last: Array, present: Array) -> Array:
+    """Return cotangents of rows (..., l, c) with those that the last rows have in a state, where they are present."""
+    xp = namespace(cotangent=cotangent)
+    length, window = cotangent.shape[-2], of_last.shape[-2]
+    of_last = xp.where(present[..., None], of_last, xp.zeros_like(of_last))
+    of_last = of_last[..., max(0, window - length) :, :]
+    missing = length - of_last.shape[-2]
+    rest = zeros(xp, (*of_last.shape[:-2], missing, of_last.shape[-1]), of_last.dtype, of_last)
+    return cotangent + sum_onto(xp, xp.concat([rest, of_last], axis=-2), tuple(cotangent.shape))

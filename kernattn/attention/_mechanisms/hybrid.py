@@ -1,0 +1,175 @@
+"""What `scatterbrain_attention` and `window_attention` hand to the op that joins exact weights with features."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_array_api_obj as is_array
+
+from kernattn._arrays.bridge import autocast
+from kernattn._arrays.namespaces import FLOATS, Array, constant, dtype_name, namespace, placement, unmasked
+from kernattn._arrays.shapes import broadcast
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._plans.parts import kept
+from kernattn._plans.plan import Plan
+from kernattn._plans.streams import streams_of
+from kernattn._runtime.checks import finite_number
+from kernattn._sums.peaked import LinearState, PeakedSum
+from kernattn.attention._lowering import lowered, sums_of
+from kernattn.attention._shapes import leading
+from kernattn.errors import DTypeError, MixedLibraryError, ParameterError, ShapeError
+from kernattn.features import FeatureMap, LearntMap
+from kernattn.kernels import Softmax
+from kernattn.ops.hybrid import OP
+
+
+def scale_of(phi: FeatureMap, dim: int) -> float:
+    """Return the factor of exact scores: the map's kernel's, d^(-1/2) of a map that has none."""
+    kernel = getattr(phi.base if isinstance(phi, LearntMap) else phi, "kernel", None)
+    scale = kernel.scale if isinstance(kernel, Softmax) else None
+    return float(dim**-0.5 if scale is None else scale)
+
+
+def bias_of(near_bias: Any, q: Array, k: Array, v: Array) -> Array | None:
+    """Return the bias of exact scores as an array whose axes are leading axes of the outputs; None for 0."""
+    if near_bias is None:
+        return None
+    xp = namespace(q=q)
+    if not is_array(near_bias):
+        return constant(xp, np.asarray(finite_number("near_bias", near_bias)), q.dtype, q)
+    namespace(q=q, near_bias=near_bias)
+    (near_bias,) = autocast(near_bias)
+    if dtype_name(near_bias) not in FLOATS:
+        raise DTypeError(f"near_bias must be of floats; got {dtype_name(near_bias)}")
+    if placement(near_bias) != placement(q):
+        raise MixedLibraryError(f"near_bias must be on the device of q; got {placement(near_bias)}")
+    lead = leading(2, q=q, k=k, v=v)
+    if near_bias.ndim > len(lead) or broadcast(near_bias=tuple(near_bias.shape), outputs=lead) != lead:
+        raise ShapeError(f"near_bias must broadcast to {lead}, the leading axes; got {tuple(near_bias.shape)}")
+    return near_bias
+
+
+def op_arguments(
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    plan: Plan,
+    within: Plan,
+    causal: bool,
+    state: LinearState | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+    near_bias: Array | None,
+) -> tuple[Any, ...]:
+    """Return what the op takes, `keep` apart: in place of specs the features of maps that have none."""
+    k, v = unmasked(k, key_mask), unmasked(v, key_mask)
+    queries, keys, q_spec, k_spec = lowered(phi, q, k, key_mask)
+    specs: list[MapSpec | ScaledFeatures] = []
+    for x, rows, spec, features in ((q, queries, q_spec, phi.scaled_query), (k, keys, k_spec, phi.scaled_key)):
+        if isinstance(rows, ScaledFeatures):
+            specs.append(rows)
+        else:
+            assert spec is not None
+            specs.append(spec if rows is x else features(x))
+    before: PeakedSum | None = None if state is None else sums_of(state)
+    scale = scale_of(phi, q.shape[-1])
+    return q, k, v, *specs, scale, plan, within, causal, before, key_mask, segment_ids, near_bias
+
+
+def run_op(given: tuple[Any, ...], backend: str | None) -> tuple[Array, PeakedSum]:
+    """Return the outputs and the sums after them."""
+    if backend is None and any(_is_signed(spec) for spec in given[3:5]):
+        backend = "reference"
+    out, _, after = OP.implementation(given[2], backend)(*given, False)
+    return out, after
+
+
+def run_segments(given: tuple[Any, ...], runs: Any, backend: str | None) -> tuple[Array, PeakedSum]:
+    """Return the same of packed sequences, the runs (..., l) of each apart where they differ; None where all is one."""
+    axis = _differing(runs)
+    if axis is None:
+        return run_op(within_segments(given, runs), backend)
+    parts = [
+        run_segments(_at(given, axis, i), runs.take([i], axis=axis - 1), backend) for i in range(runs.shape[axis - 1])
+    ]
+    xp = namespace(v=given[2])
+    outs, sums = zip(*parts, strict=True)
+    after = (xp.concat(x, axis=axis - axes) for x, axes in zip(zip(*sums, strict=True), (2, 1, 1), strict=True))
+    return xp.concat(outs, axis=axis - 2), PeakedSum(*after)
+
+
+def within_segments(given: tuple[Any, ...], runs: Any) -> tuple[Any, ...]:
+    """Return arguments of the op with a plan for the exact part in which rows see their own run (..., l)."""
+    if runs is None:
+        return given
+    if _differing(runs) is not None:
+        raise ParameterError("segment_ids must be alike for all sequences here; call once for each, or through PyTorch")
+    within = _narrowed_once(given[6], runs.reshape(-1, runs.shape[-1])[0].tobytes())
+    return (*given[:7], within, *given[8:])
+
+
+def _differing(runs: Any) -> int | None:
+    """Return a leading axis, counted from the last of them, along which runs differ."""
+    if runs is None:
+        return None
+    axes = range(1 - runs.ndim, 0)
+    return next((axis for axis in axes if np.any(runs != runs.take([0], axis=axis - 1))), None)
+
+
+def _at(given: tuple[Any, ...], axis: int, i: int) -> tuple[Any, ...]:
+    """Return arguments at index i of a leading axis, counted from the last of them."""
+    axes = (2, 2, 2, 2, 2, 0, 0, 0, 0, (2, 1, 1), 1, 1, 0)
+    return tuple(_entry(x, axis, i, count) for x, count in zip(given, axes, strict=True))
+
+
+def _entry(x: Any, axis: int, i: int, axes: Any) -> Any:
+    if isinstance(x, PeakedSum | ScaledFeatures):
+        counts = axes if isinstance(axes, tuple) else (axes,) * len(x)
+        return type(x)(*(_entry(part, axis, i, count) for part, count in zip(x, counts, strict=True)))
+    if not is_array(x) or x.ndim + axis - axes < 0 or x.shape[axis - axes] == 1:
+        return x
+    return x[(..., slice(i, i + 1), *(slice(None),) * (axes - axis - 1))]
+
+
+def _is_signed(spec: Any) -> bool:
+    """Has a map values beside a log scale for each feature, which no loop takes?"""
+    return isinstance(spec, ScaledFeatures) and spec.values.shape[-1] > 1 and spec.log_scale.shape[-1] > 1
+
+
+def segment_runs(segment_ids: Array | None) -> Any:
+    """Return the numbers of runs of equal ids on the host, (..., l)."""
+    try:
+        ids = np.asarray(segment_ids)
+    except Exception:
+        raise ParameterError(
+            "segment_ids must be known numbers, for they decide which keys rows see; got ids that are traced"
+        ) from None
+    return np.cumsum(np.diff(ids, axis=-1, prepend=ids[..., :1]) != 0, axis=-1, dtype=np.int64)
+
+
+@lru_cache(maxsize=32)
+def _narrowed_once(plan: Plan, runs: bytes) -> Plan:
+    """Return what is left of a plan where rows see their own run alone."""
+    of, ahead = np.frombuffer(runs, np.int64), plan.length - plan.n
+    heads = tuple(
+        tuple(
+            part
+            for each in parts
+            if len((part := kept(each, lambda rows, tokens: of[rows + ahead] == of[tokens])).visits)
+        )
+        for parts in plan.heads
+    )
+    return Plan("parts", plan.n, plan.length, heads)
+
+
+def check_segments(plan: Plan, causal: bool) -> None:
+    """Raise unless a plan's rows are such that segments can be told apart in its streams."""
+    streams = streams_of(plan, causal, False)
+    if streams is None or not streams.adjoins:
+        raise ParameterError(
+            "segment_ids go with a pattern whose rows see one stretch of tokens each, about their own place, as "
+            "patterns.local; got a pattern that is another"
+        )

@@ -1,0 +1,264 @@
+"""A window of exact attention and features before it: whole sequences, pieces of them, and tokens."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernattn._arrays.bridge import cast_once
+from kernattn._arrays.graphs import traceable
+from kernattn._arrays.namespaces import Array, namespace, without_flags, zeros
+from kernattn._plans.plan import Plan
+from kernattn._runtime.checks import whole_number
+from kernattn._sums.peaked import PeakedSum
+from kernattn.attention._check import check_arrays, feature_map
+from kernattn.attention._linear import check_causal
+from kernattn.attention._mechanisms.hybrid import bias_of, op_arguments, run_segments, segment_runs
+from kernattn.attention._mechanisms.window_states import (
+    WindowState,
+    arranged,
+    check_window_state,
+    host_constant,
+    is_sorted,
+    order_of,
+    rolled,
+    window_of,
+)
+from kernattn.attention.patterns import local
+from kernattn.features import FeatureMap
+
+
+@traceable("window_attention")
+@cast_once
+@without_flags
+def window_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    window: int,
+    *,
+    state: WindowState | None = None,
+    key_mask: Array | None = None,
+    segment_ids: Array | None = None,
+    near_bias: float | Array | None = None,
+    backend: str | None = None,
+) -> tuple[Array, WindowState]:
+    r"""Return causal attention with exact weights on the last w tokens and those of features before, and the state.
+
+    :math:`o_i = \sum_{j \le i} w_{ij} v_j / \sum_{j \le i} w_{ij}`, where :math:`w_{ij} = e^{s q_i^T k_j + b}` for
+    :math:`j > i - w`, and :math:`\phi(q_i)^T \phi(k_j)` before: the layer of LoLCATs, Zhang et al. (2025), with one
+    normaliser. A key enters the sums when it leaves the window, so that nothing is ever taken off; a window of 0 is
+    linear attention, and one of all tokens exact attention. What stands after a token does not change its output.
+
+    Parameters
+    ----------
+    q : (..., n, d) array
+        Queries, of dtype float16, bfloat16, float32 or float64.
+    k : (..., n, d) array
+        Keys. Leading axes broadcast against those of q, as in `linear_attention`.
+    v : (..., n, e) array
+        Values.
+    phi : FeatureMap
+        A map of the softmax kernel, whose scale is s; :math:`d^{-1/2}` for a map of none.
+    window : int
+        How many tokens have exact weights, a query's own among them.
+    state : WindowState, optional
+        The state of what came before, of leading axes those of k and v.
+    key_mask : (..., n) bool array, optional
+        True where there is a token. Others are left out, as though the sequence had none there: they take no place
+        in the window, and their outputs are 0. Sequences of a batch may thus be padded on either side.
+    segment_ids : (..., n) integer array, optional
+        Packed sequences: a run of equal ids is one segment, and segments do not see each other. The incoming state is
+        the history of the first, the one returned belongs to the last. The ids must be known numbers.
+    near_bias : float or (...) array, optional
+        The bias b of exact scores, 0 by default: an array of leading axes of the outputs, such as one number a head,
+        can be learnt.
+    backend : {None, "reference", "cpu"}
+        Which implementation runs; None chooses the fastest for these arrays.
+
+    Returns
+    -------
+    out : (..., n, e) array
+        Outputs, of the kind, device and dtype of the inputs. A row whose normaliser is exactly 0 is 0.
+    state : WindowState
+        The state after the last token, from which the next call goes on.
+
+    Raises
+    ------
+    ShapeError, DTypeError, MixedLibraryError, ParameterError, StateMismatchError, BackendUnavailable
+        Before any work, if an argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 256, 4))
+    >>> phi = ka.random_features(ka.kernels.Softmax(), dim=4, num_features=64, rng=0)
+    >>> out, state = ka.attention.window_attention(q, k, v, phi, 32)
+    >>> again, state = ka.attention.window_attention(q[:100], k[:100], v[:100], phi, 32)
+    >>> rest, state = ka.attention.window_attention(q[100:], k[100:], v[100:], phi, 32, state=state)
+    >>> bool(np.allclose(out, np.concatenate([again, rest])))
+    True
+    """
+    given, arrangement = prepared(q, k, v, phi, window, state, key_mask, segment_ids, near_bias)
+    out, sums = run_segments(given, arrangement.runs, backend)
+    return arrangement.finished(out), arrangement.state_after(given, sums, phi.fingerprint)
+
+
+@traceable("window_attention_step")
+@cast_once
+def window_attention_step(
+    state: WindowState,
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    *,
+    key_mask: Array | None = None,
+    near_bias: float | Array | None = None,
+    backend: str | None = None,
+) -> tuple[Array, WindowState]:
+    r"""Take one token: the oldest of the window enters the sums, and the token the window.
+
+    Time and memory are the same for every token. The token's output is that of `window_attention`, to rounding.
+
+    Parameters
+    ----------
+    state : WindowState
+        The state before the token.
+    q : (..., d) array
+        Query of the token.
+    k : (..., d) array
+        Key of the token. Leading axes broadcast against those of q.
+    v : (..., e) array
+        Value of the token.
+    phi : FeatureMap
+        The map that made the state.
+    key_mask : (...) bool array, optional
+        True where there is a token. Elsewhere the state stays, and the output is 0.
+    near_bias : float or (...) array, optional
+        The bias of exact scores.
+    backend : {None, "reference", "cpu"}
+        Which implementation runs; None chooses the fastest for these arrays.
+
+    Returns
+    -------
+    out : (..., e) array
+        Output of the token.
+    state : WindowState
+        The state after it.
+
+    Raises
+    ------
+    ShapeError, DTypeError, MixedLibraryError, ParameterError, StateMismatchError, BackendUnavailable
+        Before any work, if an argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> phi, x = ka.features.elu1(), np.zeros(2)
+    >>> state = ka.attention.initial_window_state(phi, 2, (), value_dim=1, like=x)
+    >>> for value in (0.0, 1.0, 5.0):  # exact weights are 1, those of features 2
+    ...     out, state = ka.attention.window_attention_step(state, x, x, np.array([value]), phi)
+    >>> out
+    array([1.5])
+    """
+    check_arrays("qkv", q, k, v, phi=feature_map(phi), key_mask=key_mask, tokens=False)
+    window = window_of(state)
+    mask = None if key_mask is None else key_mask[..., None]
+    q, k, v = (x[..., None, :] for x in (q, k, v))
+    out, after = window_attention(
+        q, k, v, phi, window, state=state, key_mask=mask, near_bias=near_bias, backend=backend
+    )
+    return out[..., 0, :], after
+
+
+class Arrangement(NamedTuple):
+    """How the tokens of a call were put before the op took them."""
+
+    window: int
+    mask: Array | None  # of the tokens as they were given
+    order: Array | None  # of the queries, where some are masked amid others
+    runs: Any  # of segments, on the host, or None
+
+    def finished(self, out: Array) -> Array:
+        """Return outputs as the tokens were given, 0 where one is masked."""
+        if self.mask is None:
+            return out
+        xp = namespace(out=out)
+        if self.order is not None:
+            out = arranged(out, xp.argsort(self.order, axis=-1))
+        return xp.where(self.mask[..., None], out, xp.zeros_like(out))
+
+    def state_after(self, given: tuple[Any, ...], sums: PeakedSum, draw: int) -> WindowState:
+        """Return the state after the op's tokens."""
+        _, k, v = given[:3]
+        mask = given[10]
+        xp = namespace(k=k)
+        if self.runs is not None:
+            last = host_constant(xp, self.runs == self.runs[..., -1:], k)
+            mask = last if mask is None else mask & last
+        return WindowState(*sums, *rolled(xp, self.window, k, v, mask), draw)
+
+
+def prepared(
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    window: int,
+    state: WindowState | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+    near_bias: Any,
+) -> tuple[tuple[Any, ...], Arrangement]:
+    """Return what the op takes of a call, and how its tokens were put for that."""
+    window = whole_number("window", window)
+    check_causal(q, k, v, phi, None, key_mask, segment_ids)
+    bias = bias_of(near_bias, q, k, v)
+    xp, n, mask, order = namespace(q=q), k.shape[-2], key_mask, None
+    ids = None if segment_ids is None else segment_runs(segment_ids)
+    if state is not None:
+        check_window_state(state, phi, window, q, k, v)
+        lead = tuple(state.present.shape[:-1])
+        k, v = (xp.concat([own, _wide(xp, x, lead, 2)], axis=-2) for own, x in ((state.k, k), (state.v, v)))
+        here = zeros(xp, (*lead, n), xp.int32, k) == 0 if mask is None else _wide(xp, mask, lead, 1)
+        mask = xp.concat([state.present, here], axis=-1)
+        if ids is not None:
+            ids = np.concatenate([np.repeat(ids[..., :1], window, axis=-1), ids], axis=-1)
+    if key_mask is not None and not is_sorted(mask):
+        whole, order = order_of(mask), order_of(key_mask)
+        q, k, v = arranged(q, order), arranged(k, whole), arranged(v, whole)
+        if ids is not None:
+            wide, at = np.broadcast_arrays(ids, np.asarray(whole))
+            ids = np.take_along_axis(wide, at, axis=-1)
+        mask = xp.sort(xp.astype(mask, xp.int32), axis=-1) != 0
+    if ids is not None:
+        ids = _without_masked(ids, mask)
+        segment_ids = host_constant(xp, ids, k)
+    plan = window_plan(window, n, k.shape[-2])
+    linear = None if state is None else state.linear
+    return op_arguments(q, k, v, phi, plan, plan, True, linear, mask, segment_ids, bias), Arrangement(
+        window, key_mask, order, ids
+    )
+
+
+def _wide(xp: Any, x: Array, lead: tuple[int, ...], axes: int) -> Array:
+    return xp.broadcast_to(x, (*lead, *x.shape[x.ndim - axes :]))
+
+
+def _without_masked(ids: Any, mask: Array | None) -> Any:
+    """Return ids (..., l), those of masked tokens, which stand first, the id of the first that is there."""
+    if mask is None:
+        return ids
+    ids, mask = np.broadcast_arrays(ids, np.asarray(mask))
+    first = np.take_along_axis(ids, np.argmax(mask, axis=-1)[..., None], axis=-1)
+    return np.where(mask, ids, first)
+
+
+def window_plan(window: int, n: int, length: int) -> Plan:
+    """Return the plan of the last n of so many tokens that see the window behind them."""
+    return local(window - 1, 0).plan(n, length, causal=True) if window else Plan("parts", n, length, ((),))

@@ -1,0 +1,108 @@
+"""Both parts by Numba: the loops of causal and of exact attention.
+
+Behind a window the loop of causal attention reads queries so many rows ahead of keys, and writes where these stand:
+nothing is copied.
+"""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._arrays.namespaces import Array, without_flags
+from kernattn._plans.plan import Plan
+from kernattn._plans.streams import Stream
+from kernattn._sums.peaked import Normaliser, PeakedSum
+from kernattn.ops._numba.tiles.layout import Rows, accumulation, narrow, room
+from kernattn.ops.block_softmax.cpu import block_softmax
+from kernattn.ops.causal import cpu as features
+from kernattn.ops.features.sides import keys, queries
+from kernattn.ops.hybrid.joined import Map, exact, joined, known, shares_of, side
+from kernattn.ops.hybrid.tokens import masks_of
+from kernattn.ops.key_state.recurrence import runs_of, stretches, work_of
+from kernattn.ops.key_state_vjp.far import widen
+
+
+@without_flags
+def hybrid(
+    q: Array, k: Array, v: Array, q_spec: Map, k_spec: Map, scale: float, plan: Plan, within: Plan, causal: bool,
+    state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, near_bias: Array | None, keep: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Return what the op does."""
+    given = v.dtype
+    q, k, v = widen(accumulation(v), q, k, v)
+    streams = known(plan, causal, state is not None).streams
+    found = None
+    if len(streams) == 1 and q.shape[-2] == k.shape[-2] and _is_lag(streams[0]):
+        near, lse = block_softmax(q, k, v, scale, within, key_mask, None)
+        found = _lagged(q, k, v, q_spec, k_spec, streams[0], state, key_mask, segment_ids, near.shape)
+    if found is None:
+        made = joined(
+            features.causal, block_softmax, q, k, v, q_spec, k_spec, scale, plan, within, causal,
+            state, key_mask, segment_ids, near_bias, keep,
+        )  # fmt: skip
+        return narrow(made[0], given), *made[1:]
+    far, normaliser, after = found
+    shares, normaliser = shares_of(np, exact(np, lse, near_bias), normaliser)
+    _blend(near, far, *shares)
+    out = narrow(far, given)
+    return (out, normaliser, after, near, lse) if keep else (out, None, after)
+
+
+def _is_lag(stream: Stream) -> bool:
+    """Do queries stand beside earlier keys, one by one?"""
+    picks = stream.queries, stream.keys
+    return not stream.reverse and all(x.rows is None and x.missing is None for x in picks) and stream.keys.start == 0
+
+
+def _lagged(
+    q: Array,
+    k: Array,
+    v: Array,
+    q_spec: Map,
+    k_spec: Map,
+    stream: Stream,
+    state: PeakedSum | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+    shape: tuple[int, ...],
+) -> tuple[NDArray[Any], Normaliser, PeakedSum] | None:
+    """Return outputs by features and their normalisers, nothing for rows before the lag; None where heads are cut."""
+    dtype, lag, count = accumulation(v), stream.queries.start, stream.keys.stop
+    (of_q, q_map), (of_k, k_map) = side(q, q_spec), side(k, k_spec)
+    readers, known_keys = queries(of_q, q_map, dtype, True), keys(of_k, k_map, dtype)
+    width = readers.x[0].size // (prod(readers.lead) * readers.n)
+    mask, segments = masks_of(v, stream, key_mask, segment_ids, q.shape[-2])
+    mask, segments = (None if x is None else _padded(x, v.shape[-2]) for x in (mask, segments))
+    readers = readers._replace(x=_ahead(readers.x, lag * width), given=readers.given[lag:])
+    work = work_of(readers, known_keys, v, mask, segments, min(features.CHUNK, count))
+    if stretches(work.plan) > 1:
+        return None
+    out = room(shape, dtype)
+    row_z = Normaliser(np.zeros(shape[:-1], dtype), np.zeros(shape[:-1], dtype))
+    out[..., :lag, :] = 0
+    e, who = v.shape[-1], work.plan.heads
+    behind = Normaliser(*(x.reshape(-1)[lag:] for x in row_z))
+    after = work.run(
+        runs_of(work.plan.who, (0, count), state is not None), who.lead, state, out.reshape(-1)[lag * e :], behind
+    )
+    return out, row_z, after
+
+
+def _padded(x: Array, length: int) -> Array:
+    """Return a row of tokens (..., N) with as many as there are keys: the last are not looked at."""
+    return np.concatenate([x, np.broadcast_to(x[..., -1:], (*x.shape[:-1], length - x.shape[-1]))], axis=-1)
+
+
+def _ahead(rows: Rows, skipped: int) -> Rows:
+    floats, bits, kind = rows
+    return floats[skipped:], bits, kind
+
+
+def _blend(near: NDArray[Any], far: NDArray[Any], share: NDArray[Any], other: NDArray[Any]) -> None:
+    """Make far the sum of both times their shares, a head at a time."""
+    flat = (x.reshape(-1, *x.shape[near.ndim - 2 :]) for x in (near, far, share, other))
+    for a, b, of_a, of_b in zip(*flat, strict=True):
+        b *= of_b[:, None]
+        b += a * of_a[:, None]

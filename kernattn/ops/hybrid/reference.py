@@ -1,0 +1,27 @@
+"""Both parts by array operations, from inputs that are no narrower than the sums over them."""
+
+from typing import Any
+
+from kernattn._arrays.namespaces import Array, accumulation_dtype, largest, namespace
+from kernattn._plans.plan import Plan
+from kernattn._sums.peaked import PeakedSum
+from kernattn.ops.block_softmax.reference import block_softmax
+from kernattn.ops.causal import reference as features
+from kernattn.ops.hybrid.joined import Map, joined
+
+
+def hybrid(
+    q: Array, k: Array, v: Array, q_spec: Map, k_spec: Map, scale: float, plan: Plan, within: Plan, causal: bool,
+    state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, near_bias: Array | None, keep: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Return what the op does."""
+    xp, given = namespace(v=v), v.dtype
+    wide = accumulation_dtype(xp, v)
+    q, k, v = (xp.astype(x, wide, copy=False) for x in (q, k, v))
+    out, *rest = joined(
+        features.causal, block_softmax, q, k, v, q_spec, k_spec, scale, plan, within, causal,
+        state, key_mask, segment_ids, near_bias, keep,
+    )  # fmt: skip
+    if given != wide:
+        out = xp.astype(xp.clip(out, -largest(given), largest(given)), given)
+    return out, *rest

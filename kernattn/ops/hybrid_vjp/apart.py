@@ -1,0 +1,138 @@
+"""The way back through each part, by whatever implementations there are of them."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
+from kernattn._maps.spec import MapSpec
+from kernattn._plans.plan import Plan
+from kernattn._plans.streams import Pick, Stream
+from kernattn._sums.cotangents import MapCotangent, sum_onto
+from kernattn._sums.peaked import Normaliser, PeakedSum
+from kernattn._sums.row_scale import row_scale
+from kernattn.ops.features_vjp.reference import slope
+from kernattn.ops.hybrid.joined import known
+from kernattn.ops.hybrid.tokens import ordered, pick, pick_row, tokens_of
+
+Found = tuple[MapCotangent, MapCotangent, Array, PeakedSum | None, Array | None]
+
+
+class Given(NamedTuple):
+    """What the op took."""
+
+    q: Array
+    k: Array
+    v: Array
+    q_spec: MapSpec
+    k_spec: MapSpec
+    scale: float
+    plan: Plan
+    within: Plan
+    causal: bool
+    state: PeakedSum | None
+    key_mask: Array | None
+    segment_ids: Array | None
+    near_bias: Array | None
+
+
+class Made(NamedTuple):
+    """What it gave, and the cotangents of that."""
+
+    out: Array
+    normaliser: Normaliser
+    near: Array
+    near_lse: Array
+    g: Array
+    after: PeakedSum | None
+
+
+def apart(
+    causal_vjp: Callable[..., Any], block_softmax_vjp: Callable[..., Any], given: Given, made: Made, learn: bool
+) -> Found | None:
+    """Return the cotangents, by pullbacks of causal and of exact attention; None where the former gives none."""
+    xp = namespace(q=given.q)
+    wide = accumulation_dtype(xp, given.q)
+    alive = (made.normaliser.z != 0) & xp.any(made.g != 0, axis=-1)
+    out, near = (xp.where(alive[..., None], x, xp.zeros_like(x)) for x in (made.out, made.near))
+    g = xp.where(alive[..., None], made.g, xp.zeros_like(made.g))
+    peak, z = (xp.where(alive, x, xp.ones_like(x)) for x in made.normaliser)
+    log = peak + xp.log(xp.abs(z))
+    signed = g * xp.sign(z)[..., None]
+    bias = None if given.near_bias is None else xp.astype(given.near_bias, wide, copy=False)[..., None]
+    dq, dk, dv, *_ = block_softmax_vjp(
+        given.q, given.k, given.v, given.scale, given.within, given.key_mask, None, out,
+        log if bias is None else log - bias, signed, None,
+    )  # fmt: skip
+    q_numbers: MapCotangent | None = None
+    k_numbers: MapCotangent | None = None
+    before = None
+    own = row_scale(xp, given.q, given.q_spec)[..., 0]
+    normaliser = Normaliser(peak - own, z)
+    for stream in known(given.plan, given.causal, given.state is not None).streams:
+        found = _of_stream(causal_vjp, stream, given, made.after, out, normaliser, g, learn)
+        if found is None:
+            return None
+        of_q, of_k, of_v, of_state = found
+        q_numbers, k_numbers = _added(q_numbers, of_q), _added(k_numbers, of_k)
+        dq = dq + _back(of_q.x, stream, stream.token_of_query)
+        dk, dv = (x + _back(y, stream, stream.token_of_key) for x, y in ((dk, of_k.x), (dv, of_v)))
+        before = before if of_state is None else of_state
+    more = signed * xp.exp(xp.where(alive, made.near_lse - (log if bias is None else log - bias), -xp.inf))[..., None]
+    of_near = xp.sum(more * (near - out), axis=-1)  # (..., n): the cotangent of all logs of a row's exact part
+    of_bias = None
+    if given.near_bias is not None:
+        of_bias = sum_onto(xp, xp.sum(of_near, axis=-1), tuple(given.near_bias.shape))
+        of_bias = xp.astype(of_bias, given.near_bias.dtype, copy=False)
+    of_rows, of_weights = _of_log_scale(xp, given.q, given.q_spec, -of_near, learn)
+    dq = dq if of_rows is None else dq + of_rows
+    q_numbers = _added(q_numbers, MapCotangent(dq, row_weights=of_weights))
+    k_numbers = _added(k_numbers, MapCotangent(dk))
+    return q_numbers._replace(x=dq), k_numbers._replace(x=dk), dv, before, of_bias
+
+
+def _of_stream(
+    causal_vjp: Callable[..., Any],
+    stream: Stream,
+    given: Given,
+    after: PeakedSum | None,
+    out: Array,
+    normaliser: Normaliser,
+    g: Array,
+    learn: bool,
+) -> Any:
+    """Return what the pullback of causal attention makes of a stream's tokens."""
+    xp = namespace(q=given.q)
+    tokens = tokens_of(stream, given.q, given.k, given.v, given.key_mask, given.segment_ids, given.q.shape[-2])
+    of_out, of_g = (pick(ordered(xp, x, stream), stream.queries) for x in (out, g))
+    rows = [ordered(xp, x[..., None], stream)[..., 0] for x in normaliser]
+    peak, z = (pick_row(x, stream.queries, fill) for x, fill in zip(rows, (0.0, 1.0), strict=True))
+    return causal_vjp(
+        tokens.q, tokens.k, tokens.v, given.q_spec.unscaled, given.k_spec, None if stream.reverse else given.state,
+        tokens.mask, tokens.segments, of_out, Normaliser(peak, z), of_g, None if stream.reverse else after, learn,
+    )  # fmt: skip
+
+
+def _back(x: Array, stream: Stream, how: Pick) -> Array:
+    """Return cotangents of a stream's tokens as those of the rows that they were picked from."""
+    return ordered(namespace(x=x), pick(x, how), stream)
+
+
+def _added(one: MapCotangent | None, other: MapCotangent) -> MapCotangent:
+    """Return the sums of the cotangents of a map's numbers, where there are any; of the rows, those of the other."""
+    if one is None:
+        return other
+    numbers = (b if a is None else a if b is None else a + b for a, b in zip(one[1:], other[1:], strict=True))
+    return MapCotangent(other.x, *numbers)
+
+
+def _of_log_scale(xp: ModuleType, x: Array, spec: MapSpec, dr: Array, learn: bool) -> tuple[Array | None, Array | None]:
+    """Return what cotangents (..., n) of the log scales of rows x make of the rows, and of their weights."""
+    if spec.row_weights is None and spec.row_form is None:
+        return None, None
+    dr = sum_onto(xp, dr, tuple(x.shape[:-1]))[..., None]
+    x = xp.where(dr == 0, xp.zeros_like(x), x)
+    weights = None
+    if learn and spec.row_weights is not None:
+        weights = xp.sum(xp.reshape(dr * x * x, (-1, x.shape[-1])), axis=0)
+    return dr * slope(x, spec), weights

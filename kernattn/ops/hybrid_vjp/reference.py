@@ -1,0 +1,34 @@
+"""The way back by array operations."""
+
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
+from kernattn._maps.spec import MapSpec
+from kernattn._plans.plan import Plan
+from kernattn._sums.peaked import Normaliser, PeakedSum
+from kernattn.ops.block_softmax_vjp.reference import block_softmax_vjp
+from kernattn.ops.causal_vjp.reference import causal_vjp
+from kernattn.ops.hybrid_vjp.apart import Found, Given, Made, apart
+
+
+def hybrid_vjp(
+    q: Array, k: Array, v: Array, q_spec: MapSpec, k_spec: MapSpec, scale: float, plan: Plan, within: Plan,
+    causal: bool, state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, near_bias: Array | None,
+    out: Array, normaliser: Normaliser, near: Array, near_lse: Array, g: Array, after: PeakedSum | None, learn: bool,
+) -> Found:  # fmt: skip
+    """Return the cotangents of what the op took."""
+    given = Given(q, k, v, q_spec, k_spec, scale, plan, within, causal, state, key_mask, segment_ids, near_bias)
+    made = Made(out, normaliser, near, near_lse, g, after)
+    xp = namespace(v=given.v)
+    wide = accumulation_dtype(xp, given.v)
+
+    def widened(x: Array) -> Array:
+        return xp.astype(x, wide, copy=False)
+
+    rows = {name: widened(getattr(given, name)) for name in "qkv"}
+    found = apart(
+        causal_vjp, block_softmax_vjp, given._replace(**rows), made._replace(out=widened(made.out), g=widened(made.g)),
+        learn,
+    )  # fmt: skip
+    assert found is not None
+    dq, dk, dv, *rest = found
+    dq, dk = (y._replace(x=xp.astype(y.x, x.dtype, copy=False)) for y, x in ((dq, given.q), (dk, given.k)))
+    return dq, dk, xp.astype(dv, given.v.dtype, copy=False), *rest

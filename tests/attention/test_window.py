@@ -1,0 +1,283 @@
+"""Exact weights on a window and those of features before it: a dense oracle, laws, pieces, tokens and gradients."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
+from kernattn.features import FeatureMap, ScaledFeatures
+from laws import arrays
+from refusals import refused
+from xp import KINDS, to_numpy
+
+A = ka.attention
+
+
+@dataclass(frozen=True, eq=False)
+class Squares(FeatureMap):
+    """1 + x^2, which no spec says."""
+
+    dim = None
+
+    def num_features_of(self, dim):
+        return dim
+
+    def scaled_query(self, x):
+        return ScaledFeatures(1 + x**2, x[..., :1] * 0)
+
+    def redraw(self, rng=None):
+        return self
+
+
+POSITIVE = ka.random_features(ka.kernels.Softmax(), 4, 16, "positive", rng=1)
+MAPS = {
+    "positive": POSITIVE,
+    "trigonometric": ka.random_features(ka.kernels.Softmax(), 4, 64, "trigonometric", rng=1),
+    "another scale": ka.random_features(ka.kernels.Softmax(0.9), 4, 16, "positive", rng=1),
+    "elu1": ka.features.elu1(),
+    "computed": Squares(),
+}
+N = 150
+
+
+def oracle(q, k, v, phi, window, ids=None, bias=0.0):
+    """The matrix of weights, in float64."""
+    q, k, v = map(to_numpy, (q, k, v))
+    i, j = np.arange(q.shape[-2])[:, None], np.arange(k.shape[-2])
+    scale = getattr(getattr(phi, "kernel", None), "scale", None) or 0.5
+    exact = np.exp(scale * q @ np.swapaxes(k, -1, -2) + np.asarray(bias)[..., None, None])
+    weights = np.where(j > i - window, exact, phi.query(q) @ np.swapaxes(phi.key(k), -1, -2)) * (j <= i)
+    if ids is not None:
+        weights = weights * (ids[..., :, None] == ids[..., None, :])
+    total = weights.sum(axis=-1, keepdims=True)
+    return np.where(total == 0, 0, weights @ v / np.where(total == 0, 1, total))
+
+
+def tokens(n=N, dtype="float64", seed=1):
+    """Two sequences of two groups of two heads."""
+    return arrays(seed, (2, 2, 2, n, 4), (2, 2, 1, n, 4), (2, 2, 1, n, 3), dtype=dtype)
+
+
+def pieces(cuts, given, phi, window, state=None, **options):
+    """The outputs of a sequence that is handed over in pieces, and the last state."""
+    outs = []
+    for low, high in zip((0, *cuts), (*cuts, N), strict=True):
+        rows = {name: x[..., low:high] for name, x in options.items() if name in ("key_mask", "segment_ids")}
+        some = [x[..., low:high, :] for x in given]
+        out, state = A.window_attention(*some, phi, window, state=state, **(options | rows))
+        outs.append(out)
+    return np.concatenate(outs, axis=-2), state
+
+
+@pytest.mark.parametrize("backend", [None, "reference"])
+@pytest.mark.parametrize(
+    ("phi", "window"), [("positive", 7), ("trigonometric", 64), ("another scale", 1), ("elu1", 33), ("computed", 100)]
+)
+def test_agrees_with_the_oracle_whole_and_in_pieces(phi, window, backend):
+    given, phi = tokens(), MAPS[phi]
+    bias = np.array([[0.4], [-1.0]])
+    wanted = oracle(*given, phi, window, bias=np.broadcast_to(bias, (2, 2, 2)))
+    options = {"near_bias": bias, "backend": backend}
+    out, state = A.window_attention(*given, phi, window, **options)
+    np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-10)
+    found, last = pieces((40, 41, 90), given, phi, window, **options)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-10)
+    np.testing.assert_array_equal(last.k, state.k)
+    np.testing.assert_array_equal(last.v, state.v)
+    np.testing.assert_array_equal(last.present, state.present)
+    ends = [A.attend(x.linear, given[0], phi) for x in (state, last)]
+    np.testing.assert_allclose(*ends, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_narrow_inputs(dtype):
+    given = tokens(dtype=dtype)
+    out, state = A.window_attention(*given, POSITIVE, 20)
+    assert out.dtype == state.k.dtype == dtype
+    assert state.s.dtype == "float32"
+    tolerance = {"float32": 2e-5, "float16": 2e-3}[dtype]
+    np.testing.assert_allclose(to_numpy(out), oracle(*given, POSITIVE, 20), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("backend", [None, "reference"])
+def test_ends(backend):
+    """No window is linear attention, one of all tokens exact attention."""
+    given = tokens()
+    out, state = A.window_attention(*given, POSITIVE, 0, backend=backend)
+    linear, last = ka.causal_linear_attention(*given, POSITIVE, backend=backend)
+    np.testing.assert_allclose(out, linear, rtol=1e-12)
+    np.testing.assert_array_equal(state.s, last.s)
+    out, state = A.window_attention(*given, POSITIVE, N, backend=backend)
+    np.testing.assert_allclose(out, ka.softmax_attention(*given, causal=True), rtol=1e-12)
+    assert not state.z.any()
+
+
+def test_tokens_one_by_one_in_memory_of_one_size():
+    given = tokens()
+    wanted = oracle(*given, POSITIVE, 9)
+    state = A.initial_window_state(POSITIVE, 9, (2, 2, 1), 3, like=given[1])
+    sizes = {sum(x.nbytes for x in state[:-1])}
+    for t in range(60):
+        out, state = A.window_attention_step(state, *(x[..., t, :] for x in given), POSITIVE)
+        np.testing.assert_allclose(out, wanted[..., t, :], rtol=1e-9, atol=1e-10)
+        sizes.add(sum(x.nbytes for x in state[:-1]))
+    assert len(sizes) == 1
+    assert all(x.base is None or x.base.nbytes <= 2 * x.nbytes for x in state[:-1])  # no view of all tokens
+
+
+@pytest.mark.parametrize("backend", [None, "reference"])
+def test_masked_tokens_are_as_none(backend):
+    """Wherever they stand, and whatever; in pieces, too."""
+    q, k, v = tokens()
+    mask = np.random.default_rng(2).random((2, 1, 1, N)) < 0.6
+    mask[0, ..., 100:], mask[1, ..., :30] = False, False  # padded behind, and before
+    for x in (q, k, v):
+        x[np.broadcast_to(~mask, x.shape[:-1])] = np.nan
+    out, state = A.window_attention(q, k, v, POSITIVE, 11, key_mask=mask, backend=backend)
+    found, last = pieces((33, 90), (q, k, v), POSITIVE, 11, key_mask=mask, backend=backend)
+    for at, there in enumerate(mask[:, 0, 0]):
+        wanted = oracle(*(x[at][..., there, :] for x in (q, k, v)), POSITIVE, 11)
+        for each in (out, found):
+            np.testing.assert_allclose(each[at][..., there, :], wanted, rtol=1e-9, atol=1e-10)
+            assert not each[at][..., ~there, :].any()
+        np.testing.assert_array_equal(state.k[at], k[at][..., there, :][..., -11:, :])
+    np.testing.assert_array_equal(last.k, state.k)
+    nobody = np.zeros((2, 1, 1), bool)
+    token = [x[..., 0, :] for x in (q, k, v)]
+    none, same = A.window_attention_step(state, *token, POSITIVE, key_mask=nobody, backend=backend)
+    assert not none.any()
+    for x, y in zip(same[:-1], state[:-1], strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("backend", [None, "reference"])
+def test_segments(backend):
+    given = tokens()
+    ids = np.sort(np.random.default_rng(3).integers(0, 4, (2, 1, 1, N)), axis=-1)
+    out, state = A.window_attention(*given, POSITIVE, 10, segment_ids=ids, backend=backend)
+    np.testing.assert_allclose(out, oracle(*given, POSITIVE, 10, ids), rtol=1e-9, atol=1e-10)
+    cut = next(t for t in range(60, N) if (ids[..., t] == ids[..., t - 1]).all())
+    found, last = pieces((cut,), given, POSITIVE, 10, segment_ids=ids, backend=backend)
+    np.testing.assert_allclose(found, out, rtol=1e-9, atol=1e-10)
+    more = tokens(5, seed=4)
+    ends = [A.window_attention(*more, POSITIVE, 10, state=x, backend=backend)[0] for x in (state, last)]
+    np.testing.assert_allclose(*ends, rtol=1e-9, atol=1e-10)
+    alone = [x[:1, ..., ids[0, 0, 0] == ids[0, 0, 0, -1], :] for x in given]
+    wanted = A.window_attention(*alone, POSITIVE, 10)[1]
+    np.testing.assert_allclose(
+        A.window_attention(*(x[:1] for x in more), POSITIVE, 10, state=wanted)[0], ends[0][:1], rtol=1e-9, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("backend", [None, "reference"])
+def test_blind_to_what_comes(backend):
+    """Bit for bit."""
+    given = tokens(seed=5)
+    before, _ = A.window_attention(*given, POSITIVE, 70, backend=backend)
+    for what in (np.nan, 1e6, -3.0):
+        other = [x.copy() for x in given]
+        for x in other:
+            x[..., 97:, :] = what
+        after, _ = A.window_attention(*other, POSITIVE, 70, backend=backend)
+        np.testing.assert_array_equal(after[..., :97, :], before[..., :97, :])
+
+
+@pytest.mark.parametrize(("phi", "size"), [("positive", 20.0), ("positive", 1e3), ("trigonometric", 1e3)])
+def test_no_norm_overflows(size, phi):
+    """Forwards and back; where float32 can tell the scores, as float64 has it."""
+    q, k, v = (x * y for x, y in zip(tokens(dtype="float32"), np.float32([size, size, 1]), strict=True))
+    (out, _), pullback = ka.vjp(A.window_attention, q, k, v, MAPS[phi], 16)
+    cotangents = pullback((np.ones_like(out), None))
+    assert all(np.isfinite(x).all() for x in (out, *cotangents[:3]))
+    if size < 100:
+        wide = [x.astype("f8") for x in (q, k, v)]
+        (exact, _), pullback = ka.vjp(A.window_attention, *wide, MAPS[phi], 16)
+        np.testing.assert_allclose(out, exact, rtol=1e-2, atol=1e-2)
+        for x, y in zip(cotangents[:3], pullback((np.ones_like(exact), None))[:3], strict=True):
+            assert np.linalg.norm(x - y) < 1e-2 * np.linalg.norm(y)
+
+
+def test_the_way_back_is_that_of_array_operations_and_of_differences():
+    """In the loops, with group heads, a state, and a bias: against differences, and against the reference."""
+    q, k, v = tokens(90, seed=6)
+    bias, rng = np.array([0.3, -0.7]), np.random.default_rng(7)
+    past = A.window_attention(*tokens(20, seed=8), POSITIVE, 13)[1]
+    g, more = rng.standard_normal((2, 2, 2, 90, 3)), rng.standard_normal((2, 2, 1, 13, 4))
+    phi = ka.with_numbers(POSITIVE, omega=POSITIVE.spec.omega)
+    found = []
+    for backend in (None, "reference"):
+        (_, after), pullback = ka.vjp(A.window_attention, q, k, v, phi, 13, state=past, near_bias=bias, backend=backend)
+        none = after._replace(s=0 * after.s, z=0 * after.z, k=more, v=0 * after.v)
+        found.append(pullback((g, none)))
+    for name in ("q", "k", "v", "near_bias"):
+        np.testing.assert_allclose(*(getattr(x, name) for x in found), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(*(x.phi.omega for x in found), rtol=1e-8, atol=1e-8)
+    for name in "szkv":
+        np.testing.assert_allclose(*(getattr(x.state, name) for x in found), rtol=1e-8, atol=1e-9)
+
+    def loss(**given):
+        numbers = {"q": q, "k": k, "v": v, "near_bias": bias} | given
+        past_k, past_v, omega = (numbers.pop(x, y) for x, y in (("pk", past.k), ("pv", past.v), ("o", phi.spec.omega)))
+        given_phi = ka.with_numbers(POSITIVE, omega=omega)
+        out, after = A.window_attention(phi=given_phi, window=13, state=past._replace(k=past_k, v=past_v), **numbers)
+        return np.sum(out * g) + np.sum(after.k * more)
+
+    r = found[0]
+    of = {"q": (q, r.q), "k": (k, r.k), "v": (v, r.v), "near_bias": (bias, r.near_bias)}
+    of |= {"pk": (past.k, r.state.k), "pv": (past.v, r.state.v), "o": (POSITIVE.spec.omega, r.phi.omega)}
+    for name, (x, dx) in of.items():
+        step = 1e-5 * rng.standard_normal(x.shape)
+        change = (loss(**{name: x + step}) - loss(**{name: x - step})) / 2
+        np.testing.assert_allclose(change, np.sum(step * dx), rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.name in ("strict", "torch", "jax")], ids=repr)
+def test_every_library(kind):
+    given = tokens(40)
+    mask = np.random.default_rng(9).random((2, 1, 1, 40)) < 0.7
+    wanted, state = A.window_attention(*given, POSITIVE, 6, key_mask=mask, near_bias=0.5)
+    with kind.wide():
+        out, after = A.window_attention(
+            *map(kind.asarray, given), POSITIVE, 6, key_mask=kind.asarray(mask), near_bias=0.5
+        )
+        assert kind.holds(out)
+        np.testing.assert_allclose(to_numpy(out), wanted, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(to_numpy(after.v), state.v)
+
+
+def test_states_are_kept_and_put_in_order(tmp_path):
+    state = A.window_attention(*tokens(), POSITIVE, 12)[1]
+    more = tokens(3, seed=4)
+    wanted, _ = A.window_attention(*more, POSITIVE, 12, state=state)
+    np.savez(tmp_path / "state.npz", **state._asdict())
+    with np.load(tmp_path / "state.npz") as file:
+        again = A.WindowState(**{name: file[name] for name in state._fields[:-1]}, fingerprint=int(file["fingerprint"]))
+    order = [1, 0, 1]
+    again = A.WindowState(*(x[order] for x in again[:-1]), again.fingerprint)
+    out, _ = A.window_attention(*(x[order] for x in more), POSITIVE, 12, state=again)
+    np.testing.assert_array_equal(out, wanted[order])
+
+
+def test_bad_input_is_refused():
+    q, k, v = tokens(6)
+    state = A.window_attention(q, k, v, POSITIVE, 4)[1]
+    with refused(ParameterError, "window", "-1"):
+        A.window_attention(q, k, v, POSITIVE, -1)
+    with refused(StateMismatchError, "state.k", "5"):
+        A.window_attention(q, k, v, POSITIVE, 5, state=state)
+    with refused(DTypeError, "WindowState", "LinearState"):
+        A.window_attention(q, k, v, POSITIVE, 4, state=state.linear)
+    with refused(DTypeError, "WindowState", "LinearState"):
+        A.window_attention_step(state.linear, q[..., 0, :], k[..., 0, :], v[..., 0, :], POSITIVE)
+    with refused(StateMismatchError, "fingerprint"):
+        A.window_attention(q, k, v, POSITIVE.redraw(5), 4, state=state)
+    with refused(ShapeError, "near_bias", "(3,)"):
+        A.window_attention(q, k, v, POSITIVE, 4, near_bias=np.zeros(3))
+    with refused(ShapeError, "as many queries"):
+        A.window_attention(q[..., 1:, :], k, v, POSITIVE, 4)
+    with refused(ParameterError, "segment_ids", "one stretch"):
+        A.scatterbrain_attention(q, k, v, POSITIVE, ka.patterns.sinks(1), segment_ids=np.zeros(6, int))
+    with refused(ParameterError, "one stretch"):
+        ka.vjp(A.scatterbrain_attention, q, k, v, POSITIVE, ka.patterns.local(2, dilation=2))
