@@ -4,13 +4,14 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn._maps.spec import MapSpec
 from kernattn._plans.plan import Plan
 from kernattn._plans.streams import Pick, Stream
 from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import Normaliser, PeakedSum
-from kernattn._sums.row_scale import row_scale
 from kernattn.ops.features_vjp.reference import slope
 from kernattn.ops.hybrid.joined import known
 from kernattn.ops.hybrid.tokens import ordered, pick, pick_row, tokens_of
@@ -47,39 +48,45 @@ class Made(NamedTuple):
     after: PeakedSum | None
 
 
-def apart(
-    causal_vjp: Callable[..., Any], block_softmax_vjp: Callable[..., Any], given: Given, made: Made, learn: bool
-) -> Found | None:
-    """Return the cotangents, by pullbacks of causal and of exact attention; None where the former gives none."""
-    xp = namespace(q=given.q)
+class Parts(NamedTuple):
+    """Implementations of what both parts are taken back by."""
+
+    causal_vjp: Callable[..., Any]
+    block_softmax_vjp: Callable[..., Any]
+    row_scales: Callable[[Array, MapSpec], Array]  # the log scales of rows (..., n, d), (..., n)
+
+
+def apart(parts: Parts, given: Given, made: Made, learn: bool) -> Found | None:
+    """Return the cotangents; None where the pullback of causal attention gives none."""
+    xp, host = namespace(q=given.q), isinstance(given.q, np.ndarray)
     wide = accumulation_dtype(xp, given.q)
     alive = (made.normaliser.z != 0) & xp.any(made.g != 0, axis=-1)
-    out, near = (xp.where(alive[..., None], x, xp.zeros_like(x)) for x in (made.out, made.near))
-    g = xp.where(alive[..., None], made.g, xp.zeros_like(made.g))
-    peak, z = (xp.where(alive, x, xp.ones_like(x)) for x in made.normaliser)
+    out, near, g, (peak, z) = made.out, made.near, made.g, made.normaliser
+    if not (host and alive.all()):
+        out, near, g = (xp.where(alive[..., None], x, xp.zeros_like(x)) for x in (out, near, g))
+        peak, z = (xp.where(alive, x, xp.ones_like(x)) for x in (peak, z))
     log = peak + xp.log(xp.abs(z))
-    signed = g * xp.sign(z)[..., None]
+    signed = g if host and (z > 0).all() else g * xp.sign(z)[..., None]
     bias = None if given.near_bias is None else xp.astype(given.near_bias, wide, copy=False)[..., None]
-    dq, dk, dv, *_ = block_softmax_vjp(
+    dq, dk, dv, *_ = parts.block_softmax_vjp(
         given.q, given.k, given.v, given.scale, given.within, given.key_mask, None, out,
         log if bias is None else log - bias, signed, None,
     )  # fmt: skip
     q_numbers: MapCotangent | None = None
     k_numbers: MapCotangent | None = None
     before = None
-    own = row_scale(xp, given.q, given.q_spec)[..., 0]
-    normaliser = Normaliser(peak - own, z)
+    normaliser = Normaliser(peak - parts.row_scales(given.q, given.q_spec), z)
     for stream in known(given.plan, given.causal, given.state is not None).streams:
-        found = _of_stream(causal_vjp, stream, given, made.after, out, normaliser, g, learn)
+        found = _of_stream(parts.causal_vjp, stream, given, made.after, out, normaliser, g, learn)
         if found is None:
             return None
         of_q, of_k, of_v, of_state = found
         q_numbers, k_numbers = _added(q_numbers, of_q), _added(k_numbers, of_k)
-        dq = dq + _back(of_q.x, stream, stream.token_of_query)
-        dk, dv = (x + _back(y, stream, stream.token_of_key) for x, y in ((dk, of_k.x), (dv, of_v)))
+        dq = _with(dq, of_q.x, stream, stream.token_of_query)
+        dk, dv = (_with(x, y, stream, stream.token_of_key) for x, y in ((dk, of_k.x), (dv, of_v)))
         before = before if of_state is None else of_state
-    more = signed * xp.exp(xp.where(alive, made.near_lse - (log if bias is None else log - bias), -xp.inf))[..., None]
-    of_near = xp.sum(more * (near - out), axis=-1)  # (..., n): the cotangent of all logs of a row's exact part
+    share = xp.exp(xp.where(alive, made.near_lse - (log if bias is None else log - bias), -xp.inf))
+    of_near = share * (xp.vecdot(signed, near) - xp.vecdot(signed, out))  # of all logs of a row's exact part, (..., n)
     of_bias = None
     if given.near_bias is not None:
         of_bias = sum_onto(xp, xp.sum(of_near, axis=-1), tuple(given.near_bias.shape))
@@ -113,9 +120,14 @@ def _of_stream(
     )  # fmt: skip
 
 
-def _back(x: Array, stream: Stream, how: Pick) -> Array:
-    """Return cotangents of a stream's tokens as those of the rows that they were picked from."""
-    return ordered(namespace(x=x), pick(x, how), stream)
+def _with(x: Array, y: Array, stream: Stream, how: Pick) -> Array:
+    """Return cotangents of rows with those of a stream's tokens, which were picked from them; of NumPy in place."""
+    xp = namespace(x=x)
+    if not isinstance(x, np.ndarray) or how.rows is not None:
+        return x + ordered(xp, pick(y, how), stream)
+    rows = ordered(xp, x, stream)
+    rows[..., how.before : how.before + how.stop - how.start, :] += y[..., how.start : how.stop, :]
+    return x
 
 
 def _added(one: MapCotangent | None, other: MapCotangent) -> MapCotangent:

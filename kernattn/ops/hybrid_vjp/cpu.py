@@ -11,11 +11,20 @@ from kernattn.ops._numba.tiles.layout import accumulation, narrow
 from kernattn.ops.block_softmax_vjp.cpu import block_softmax_vjp
 from kernattn.ops.block_softmax_vjp.rows_loops import PRECISE
 from kernattn.ops.causal_vjp.cpu import in_loops
+from kernattn.ops.features.sides import queries
 from kernattn.ops.hybrid import reference as forward
 from kernattn.ops.hybrid_vjp import reference
-from kernattn.ops.hybrid_vjp.apart import Found, Given, Made, apart
+from kernattn.ops.hybrid_vjp.apart import Found, Given, Made, Parts, apart
 from kernattn.ops.key_state_vjp.far import narrow_cotangents, widen
 from kernattn.ops.key_state_vjp.walks import loops_take
+
+
+def _row_scales(x: Array, spec: MapSpec) -> Array:
+    found = queries(x, spec, accumulation(x), True).given
+    return found.reshape(x.shape[:-1]) if found.size else np.zeros(x.shape[:-1], accumulation(x))
+
+
+PARTS = Parts(in_loops, block_softmax_vjp, _row_scales)
 
 
 @without_flags
@@ -33,7 +42,7 @@ def hybrid_vjp(
         q, k, v, out, g = widen(dtype, given.q, given.k, given.v, made.out, made.g)
         if _ordinary(q, k, given.scale, made.near_lse, made.normaliser.peak):
             wide = given._replace(q=q, k=k, v=v)
-            found = apart(in_loops, block_softmax_vjp, wide, made._replace(out=out, g=g), learn)
+            found = apart(PARTS, wide, made._replace(out=out, g=g), learn)
     if found is None:
         found = _recomputed(given, made, learn)
     dq, dk, dv, before, of_bias = found
@@ -54,10 +63,16 @@ def _ordinary(q: Array, k: Array, scale: float, lse: Array, peak: Array) -> bool
     Of other rows the loops of exact attention compute normalisers of their own, without what the features have.
     """
     kind = np.finfo(q.dtype)
-    *tops, most, more = (float(np.max(np.abs(x), initial=0, where=np.isfinite(x))) for x in (q, k, lse, peak))
+    *tops, most, more = (_largest(x) for x in (q, k, lse, peak))
     reach = abs(scale) * tops[0] * max(tops[1], 1) * q.shape[-1]
     usual = scale == 0 or kind.tiny <= abs(scale)
     return bool(usual and reach < kind.max / 64 and max(most, more) < PRECISE / kind.eps / 2)
+
+
+def _largest(x: Array) -> float:
+    """Return the largest size of a finite number."""
+    top = max(float(np.max(x)), -float(np.min(x)))
+    return top if np.isfinite(top) else float(np.max(np.abs(x), initial=0, where=np.isfinite(x)))
 
 
 def _recomputed(given: Given, made: Made, learn: bool) -> Found:

@@ -4,9 +4,18 @@ from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn._maps.spec import MapSpec
 from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import Normaliser, PeakedSum
+from kernattn._sums.row_scale import row_scale
 from kernattn.ops.block_softmax_vjp.reference import block_softmax_vjp
 from kernattn.ops.causal_vjp.reference import causal_vjp
-from kernattn.ops.hybrid_vjp.apart import Found, Given, Made, apart
+from kernattn.ops.hybrid_vjp.apart import Found, Given, Made, Parts, apart
+
+
+def _row_scales(x: Array, spec: MapSpec) -> Array:
+    xp = namespace(x=x)
+    return row_scale(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False), spec)[..., 0]
+
+
+PARTS = Parts(causal_vjp, block_softmax_vjp, _row_scales)
 
 
 def hybrid_vjp(
@@ -25,7 +34,7 @@ def hybrid_vjp(
 
     rows = {name: widened(getattr(given, name)) for name in "qkv"}
     found = apart(
-        causal_vjp, block_softmax_vjp, given._replace(**rows), made._replace(out=widened(made.out), g=widened(made.g)),
+        PARTS, given._replace(**rows), made._replace(out=widened(made.out), g=widened(made.g)),
         learn,
     )  # fmt: skip
     assert found is not None

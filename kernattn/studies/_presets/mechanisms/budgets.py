@@ -110,15 +110,12 @@ def _favor(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generat
 
 
 def _scatterbrain(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generator) -> Mechanism:
-    """Give half to features, half to a window, which pays for exact weights and for those of features to take off."""
+    """Give as many features as a row's window has keys, which the features leave out."""
     n, d = q.shape
-    m = max(1, round(budget * n / 4))
+    m = max(1, round(budget * n / 3))
     phi = random_features(Softmax(), d, m, "positive", rng=rng)
-    pair = (d + 2 * e + m) / (d + e)
-    near = local(max(0, round((budget * n / (2 * pair) - 1) / 2)))
-    return Mechanism(
-        lambda q, k, v: scatterbrain_attention(q, k, v, phi, near), 2 * m / n + pair * near.plan(n).pairs / n**2
-    )
+    near = local(max(0, round((m - 1) / 2)))
+    return Mechanism(lambda q, k, v: scatterbrain_attention(q, k, v, phi, near), 2 * m / n + near.plan(n).pairs / n**2)
 
 
 Maker = Callable[[Float64, Float64, int, float, np.random.Generator], Mechanism]
