@@ -5,6 +5,7 @@ import gc
 import mmap
 import os
 import sys
+import threading
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,8 @@ LONG = (  # of few tests
     "huggingface/test_compiled.py",
     "examples/test_regret.py",
 )
+COLLECTS = threading.Event()  # are tests being collected?
+SMALL = "write_pairs"  # the loop that landmarks of maps among parameters take
 os.environ["NUMBA_CACHE_DIR"] = str(HERE / ".numba_cache")  # what is compiled below is not for users
 os.environ["KERNATTN_QUIET"] = "1"  # loops are compiled in silence, here and in other processes
 os.environ["PYTHONPATH"] = os.pathsep.join(  # loops that were compiled here need this file in other processes, too
@@ -59,11 +62,13 @@ settings.load_profile("fixed")  # `pytest --hypothesis-profile=thorough` searche
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    """What modules and tests are made of stays to the end: the collector looks at it once."""
+    """What modules and tests are made of stays to the end: the garbage collector looks at it once."""
     gc.disable()
+    COLLECTS.set()
     try:
         return (yield)
     finally:
+        COLLECTS.clear()
         gc.collect()
         gc.freeze()
         gc.enable()
@@ -156,6 +161,8 @@ if find_spec("numba"):  # what Numba compiles in a test, its own np.zeros among 
 
     def compile_once(self, signature):
         """Compile, or wait while another worker compiles this loop, and read what it left on the disk."""
+        if COLLECTS.is_set() and self.__name__ != SMALL:  # in all workers at once: one compiles, the others wait
+            raise RuntimeError(f"{self.__name__} is compiled while tests are collected: call it in a test")
         with global_compiler_lock, _held(self._cache):
             return COMPILE(self, signature)
 

@@ -26,7 +26,7 @@ def qkv(*lead, n=6, l=6, d=4, e=3, q_dtype=torch.float32, dtype=torch.float32): 
     return rows(*lead, n, d, dtype=q_dtype), rows(*lead, l, d, dtype=dtype), rows(*lead, l, e, dtype=dtype)
 
 
-STATE = ka.key_state(*qkv(2)[1:], PHI)
+STATE = ka.key_state(*qkv(2)[1:], PHI, backend="reference")
 
 
 def features(x):

@@ -14,7 +14,7 @@ PHI = ka.random_features(ka.kernels.Gaussian(2.0), 3, 24, "positive", rng=0)
 MOMENTS = ka.solvers.moments(X, PHI, y=Y, backend="reference")
 RIDGE, GP = ka.solvers.ridge(MOMENTS, 0.1), ka.solvers.gp(MOMENTS, noise=0.1, amplitude=1.0)
 LOGISTIC = ka.solvers.logistic(X, PHI, y=LABELS, penalty=0.1, backend="reference")
-CLUSTERS = ka.solvers.spectral_clustering(X, PHI, 3, rng=0)
+CLUSTERS = ka.solvers.spectral_clustering(X, PHI, 3, backend="reference", rng=0)
 PCA = ka.solvers.pca(MOMENTS, 4)
 CALLS = {
     "moments": lambda backend: ka.solvers.moments(X, PHI, y=Y, backend=backend).gram,

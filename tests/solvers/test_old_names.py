@@ -7,7 +7,7 @@ import kernattn as ka
 
 X = np.random.default_rng(0).standard_normal((40, 2))
 PHI = ka.features.elu1()
-M = ka.solvers.moments(X, PHI, y=X[:, 0])
+M = ka.solvers.moments(X, PHI, y=X[:, 0], backend="reference")
 KERNEL = ka.kernels.Gaussian()
 
 

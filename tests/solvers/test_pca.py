@@ -8,7 +8,7 @@ from kernattn.errors import DTypeError, EmptyInputError, ParameterError
 from solvers.test_moments import PHI, W, X
 from xp import to_numpy
 
-FOUND = PHI(X)
+FOUND = PHI(X, backend="reference")
 
 
 @pytest.mark.parametrize("weights", [None, W], ids=["plain", "weighted"])

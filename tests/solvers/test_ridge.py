@@ -11,7 +11,7 @@ from xp import to_numpy
 
 PHI_1 = ka.random_features(ka.kernels.Gaussian(0.7), dim=1, num_features=64, rng=0)
 RIDGES = np.array([1e-3, 0.3, 20.0])
-PHIX = PHI(X)
+PHIX = PHI(X, backend="reference")
 W_POSITIVE = W + 0.5
 
 
