@@ -135,6 +135,17 @@ def backend(request):
     return request.param
 
 
+@pytest.fixture(autouse=True, scope="module")
+def own_threads():
+    """Races give BLAS and PyTorch as many threads as ours, for a whole process; the file that follows has its own."""
+    torch = sys.modules.get("torch")
+    count = torch.get_num_threads() if torch else 0
+    with threadpool_limits(None) if find_spec("threadpoolctl") else contextlib.nullcontext():
+        yield
+    if torch and torch.get_num_threads() != count:
+        torch.set_num_threads(count)
+
+
 def _poisoned(allocate):
     def poisoned(*args, **kwargs):
         result = allocate(*args, **kwargs)
@@ -147,6 +158,9 @@ def _poisoned(allocate):
 
 EMPTY, EMPTY_LIKE = np.empty, np.empty_like
 POISONED = {"empty": _poisoned(np.empty), "empty_like": _poisoned(np.empty_like)}
+
+if find_spec("threadpoolctl"):
+    from threadpoolctl import threadpool_limits
 
 if find_spec("numba"):  # what Numba compiles in a test, its own np.zeros among it, gets the plain functions
     from numba.core.caching import FunctionCache

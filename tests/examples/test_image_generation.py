@@ -47,6 +47,12 @@ def digits(modules):
     return modules["images"].load("digits")
 
 
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    """As its programs have it, for themselves and not for tests that follow."""
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
+
+
 def trained(modules, task, method, folder, digits):
     run = modules["train"].Run(task, method, 0, folder)
     run.finish(run.train(*digits))
