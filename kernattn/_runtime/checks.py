@@ -167,7 +167,8 @@ def host_array(name: str, value: Any, shape: tuple[int | str, ...], dtypes: Iter
 def host_form(name: str, value: Any, shape: tuple[int | str, ...], dtypes: Iterable[str] = ("float64",)) -> None:
     """Raise unless `value` is a NumPy array of a dtype and a shape, a letter any length; not empty."""
     names = tuple(dtypes)
-    if type(value) is not np.ndarray or value.dtype.name not in names:
+    # NumPy makes the name of a dtype anew each time, which takes longer than all else here
+    if type(value) is not np.ndarray or not (value.dtype.type.__name__ in names or value.dtype.name in names):
         raise DTypeError(f"{name} must be a NumPy array of {' or '.join(names)}; got {shown(value)}")
     fits = len(shape) == value.ndim and all(
         isinstance(wanted, str) or wanted == given for wanted, given in zip(shape, value.shape, strict=True)
