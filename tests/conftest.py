@@ -149,7 +149,7 @@ def own_threads():
 def _poisoned(allocate):
     def poisoned(*args, **kwargs):
         result = allocate(*args, **kwargs)
-        if np.issubdtype(result.dtype, np.inexact):
+        if result.dtype.kind in "fc":
             result.fill(np.nan)
         return result
 

@@ -212,18 +212,28 @@ def linear_attention(fq, fk, v, may=None):
     -> out (..., n, e), condition (..., n): the sizes of everything added over |denominator|, 0 where nothing is added.
     Numerator and denominator have relative errors of about eps * condition.
     """
-    log = fq.log[..., :, None, :] + fk.log[..., None, :, :]  # (..., n, l, M)
-    size = fq.size[..., :, None, :] + fk.size[..., None, :, :]
-    if may is not None:
-        log = np.where(may[..., None], log, -np.inf)
-        size = np.where(may[..., None], size, -np.inf)
+
+    def pairs(x, y):
+        sums = x[..., :, None, :] + y[..., None, :, :]  # (..., n, l, M)
+        return sums if may is None else np.where(may[..., None], sums, -np.inf)
+
+    def exponentials(log):
+        log -= peak
+        return np.exp(log, out=log)
+
+    log = pairs(fq.log, fk.log)
     peak = np.max(log, axis=(-1, -2), keepdims=True, initial=-np.inf)
     peak = np.where(np.isfinite(peak), peak, 0.0)
-    weights = np.sum(fq.sign[..., :, None, :] * fk.sign[..., None, :, :] * np.exp(log - peak), axis=-1)  # (..., n, l)
+    terms = exponentials(log)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        plain = fq.size is fq.log and fk.size is fk.log
+        sizes = np.sum(terms if plain else exponentials(pairs(fq.size, fk.size)), axis=(-1, -2))
+    terms *= fq.sign[..., :, None, :]
+    terms *= fk.sign[..., None, :, :]
+    weights = np.sum(terms, axis=-1)  # (..., n, l)
     total = weights.sum(axis=-1, keepdims=True)
     out = weights @ v / np.where(total == 0, 1.0, total)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        sizes = np.sum(np.exp(size - peak), axis=(-1, -2))
         condition = np.where(sizes == 0, 0.0, sizes / np.abs(total[..., 0]))
     return np.where(total == 0, 0.0, out), condition
 
