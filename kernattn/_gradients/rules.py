@@ -8,7 +8,6 @@ from array_api_compat import is_array_api_obj as is_array
 
 from kernattn import attention
 from kernattn._arrays.namespaces import Array, namespace
-from kernattn._gradients.decayed import decayed
 from kernattn._gradients.hybrid import scatterbrain, window
 from kernattn._gradients.maps import MapGradients, check_differentiable, sum_products
 from kernattn._gradients.recorded import like, like_state, of_map, pair, recorded
@@ -17,7 +16,7 @@ from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import LinearState, PeakedSum
 from kernattn.attention._check import check_arrays, check_token
 from kernattn.attention._check_states import linear_state
-from kernattn.attention._decayed import with_leads
+from kernattn.attention._decayed import check_decays, with_leads
 from kernattn.attention._gated import GatedState, gated_arguments
 from kernattn.attention._linear import check_causal
 from kernattn.attention._lowering import lowered, state_of, sums_of
@@ -137,21 +136,23 @@ def _causal(
     backend: str | None,
 ) -> tuple[tuple[Array, LinearState], Pullback]:
     check_differentiable(phi)
-    if g is not None or gk is not None:
-        result, found_by = decayed(q, k, v, phi, state, key_mask, segment_ids, g, gk, backend)
-        return result, lambda cotangent: CausalGradients(**found_by(cotangent))
-    check_causal(q, k, v, phi, state, key_mask, segment_ids)
+    fades = g is not None or gk is not None
+    check_causal(q, k, v, phi, None if fades else state, key_mask, segment_ids)
+    if fades:
+        check_decays(q, k, v, phi, g, gk, state)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)
     before = None if state is None else sums_of(state)
     given = queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids
-    (out, _, after), pulled = recorded("causal", given, backend, phi)
+    name, logs = ("decayed", (g, gk)) if fades else ("causal", ())
+    (out, _, after), pulled = recorded(name, (*given, *logs), backend, phi)
     last = state_of(after, phi.fingerprint)
 
     def pullback(cotangent: Any) -> CausalGradients:
-        g, of_last = pair(cotangent, "the state")
-        found = pulled(like("the cotangent of the outputs", g, out), like_state(of_last, last))
+        of_out, of_last = pair(cotangent, "the state")
+        found = pulled(like("the cotangent of the outputs", of_out, out), like_state(of_last, last))
         of_state = None if found["state"] is None else state_of(found["state"], last.fingerprint)
-        return CausalGradients(v=found["v"], state=of_state, **of_map(phi, {"q": q, "k": k}, found))
+        of_rows = of_map(phi, {"q": q, "k": k}, found)
+        return CausalGradients(v=found["v"], state=of_state, g=found.get("g"), gk=found.get("gk"), **of_rows)
 
     return (out, last), pullback
 

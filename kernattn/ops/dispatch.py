@@ -143,6 +143,23 @@ class Composed(Op):
         return _first_that_can(_short(self.second.name), both) if backend in self.short else both
 
 
+@dataclass(frozen=True)
+class Around(Op):
+    """Array operations around other ops: a function that takes first what finds their implementations."""
+
+    run: Callable[..., Any]
+
+    def function(self, backend: str) -> Callable[..., Any]:
+        """Return the implementation of one backend: the same operations, around the ops of that backend."""
+        return partial(self.run, _WAYS[backend])
+
+
+def _function_of(backend: str, op: Op, like: Array) -> Callable[..., Any]:
+    return op.function(backend)
+
+
+_WAYS = {backend: partial(_function_of, backend) for backend in BACKENDS}
+
 _without_flags = cache(without_flags)
 
 

@@ -24,12 +24,17 @@ from kernattn.ops import (
     key_state_vjp,
     step,
 )
+from kernattn.ops.decayed import OP as DECAYED
+from kernattn.ops.decayed import decayed, pull_decayed
 from kernattn.ops.dispatch import Composed
 from kernattn.ops.record import Input, Output, Record, Way
 
 LINEAR = Composed("linear_attention", key_state.OP.backends, key_state.OP, 4, attend.OP, ("cpu",))
 
 KEYS = "k", "v"
+FADING = "k", "v", "g", "gk"
+"""The inputs whose leading axes the state of means that fade has."""
+
 STATE = ("k", "v", "g", "gk", "beta", "read", "write")
 """The inputs whose leading axes the state of gated attention has."""
 
@@ -163,6 +168,20 @@ RECORDS = {
             ),
             (out("q k v"), normaliser("q k v"), Output("after", "sums", (), ("k", "v"), "v")),
             options=lambda given, keep: (keep,),
+        ),
+        Record(
+            "decayed", DECAYED, None, "v",
+            (
+                rows("q", "n d", "q_spec"), rows("k", "n d", "k_spec"), rows("v", "n e"),
+                spec("q_spec", "q", unscaled=True), spec("k_spec", "k"), sums("state", optional=True, lead=FADING),
+                beside("key_mask", "n"), beside("segment_ids", "n", INTEGERS), given("g", "n"), given("gk", "n m"),
+            ),
+            (
+                out("q k v g gk"), normaliser("q k v g gk"),
+                Output("after", "sums", (), FADING, "v"),
+            ),
+            run=decayed,
+            pull=pull_decayed,
         ),
         Record(
             "block_softmax", block_softmax.OP, block_softmax_vjp.OP, "q",

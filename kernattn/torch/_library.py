@@ -24,7 +24,7 @@ def _register(op: TorchOp, schema: str, kernel: Callable[..., Any], shapes: Call
 def register(op: TorchOp) -> None:
     """Tell PyTorch of an op and its pullback: schemas, shapes, autograd and `vmap`."""
     forward, backward = op.schemas
-    name = _register(op, forward, op.forward, op.shapes)
+    name = _register(op, forward, op.looked_at(op.forward), op.shapes)
     pullback = _register(op, backward, op.backward, op.cotangents)
     run = getattr(torch.ops.kernattn, f"{op.name}_vjp")
     torch.library.register_autograd(

@@ -18,7 +18,8 @@ from kernattn._arrays.bridge import CannotLend, library_of
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn._sums.peaked import PeakedSum
-from kernattn.errors import BackendUnavailable, KernattnError, ShapeError
+from kernattn.attention._gated import refused_logs
+from kernattn.errors import BackendUnavailable, KernattnError, ParameterError, ShapeError
 from kernattn.ops.dispatch import Op, check_backend, missing
 from kernattn.ops.fit import check_fit
 from kernattn.ops.record import Leaf, Record, Way
@@ -27,6 +28,7 @@ from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import spec_of
 
 _passed = Forms()
+LOGS = "g", "gk"  # of decays
 
 
 class TorchOp:
@@ -111,6 +113,19 @@ class TorchOp:
             return run(*taken)
 
         return checked
+
+    def looked_at(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what runs the op, but raises where a log of a decay is above 0: no graph could tell as it was made."""
+        at = {name: self.names.index(name) for name in LOGS if name in self.leaves}
+        if not at:
+            return run
+
+        def looked_at(*inputs: Any) -> Any:
+            if (why := refused_logs(**{name: inputs[place] for name, place in at.items()})) is not None:
+                raise ParameterError(why)
+            return run(*inputs)
+
+        return looked_at
 
     def traced(self, shapes: Callable[..., Any]) -> Callable[..., Any]:
         """Return what tells a graph the shapes; it breaks where the op refuses, and the public function says why."""

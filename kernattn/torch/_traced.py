@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 from kernattn import attention
 from kernattn._arrays.bridge import cast
 from kernattn._arrays.graphs import in_a_graph
-from kernattn._arrays.namespaces import accumulation_dtype, namespace
+from kernattn._arrays.namespaces import namespace
 from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
 from kernattn._runtime.checks import boolean
@@ -20,6 +20,7 @@ from kernattn.attention import GatedState, GatedStretch, LinearState, WindowStat
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, KernattnError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
+from kernattn.features._choose import factory
 from kernattn.features._learnt import can_fold, number_shapes
 from kernattn.ops.gated.reference import log_decays
 from kernattn.torch._ops import STEP, TORCH_OPS
@@ -90,9 +91,14 @@ def _numbers(phi: LearntMap) -> tuple[dict[str, Any], Tensor | None]:
     return given, None
 
 
+def _wide(x: Tensor) -> torch.dtype:
+    """Return the dtype in which sums over x run; without the table of the core, which a graph would guard."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
 def _times(x: Tensor, ratio: Tensor) -> Tensor:
     """Return rows times a ratio, by way of the dtype in which sums over them run."""
-    wide = accumulation_dtype(torch, x)
+    wide = _wide(x)
     return (x.to(wide) * ratio.to(wide)).to(x.dtype)
 
 
@@ -224,7 +230,12 @@ def causal_linear_attention(
     if state is not None:
         _one_draw(state.fingerprint, _drawn(phi).fingerprint)
         given |= _leaves(state)
-    made = None if g is not None or gk is not None else _run("causal", False, phi, backend, given)
+    if g is not None or gk is not None:
+        _check_gates(q, {"g": g, "gk": gk})
+        logs = {"g": None if g is None else g.expand(*g.shape[:-1], q.shape[-2]), "gk": gk}
+        made = _run("decayed", False, phi, backend, given | logs)
+    else:
+        made = _run("causal", False, phi, backend, given)
     if made is None:
         options: dict[str, Any] = rows | {"g": g, "gk": gk, "backend": backend}
         if state is not None:
@@ -271,13 +282,15 @@ def linear_attention_step(
     q, k, v = autocast(q, k, v)
     given = {"q": q, "k": k, "v": v, "key_mask": key_mask, **_leaves(state)}
     fades = g is not None or gk is not None
-    if not fades and torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3])):
-        mask = None if key_mask is None else key_mask[..., None]
+    if fades or (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3]))):
+        mask, g = (None if x is None else x[..., None] for x in (key_mask, g))
+        gk = None if gk is None else gk[..., None, :]
         q, k, v = q[..., None, :], k[..., None, :], v[..., None, :]
-        token, after = causal_linear_attention(q, k, v, phi, state=state, key_mask=mask, backend=backend)
+        given = {"state": state, "key_mask": mask, "g": g, "gk": gk}
+        token, after = causal_linear_attention(q, k, v, phi, **given, backend=backend)
         token = token[..., 0, :]
-    elif fades or (made := _run("step", reuse_state, phi, backend, given)) is None:
-        options: dict[str, Any] = {"key_mask": key_mask, "g": g, "gk": gk, "backend": backend}
+    elif (made := _run("step", reuse_state, phi, backend, given)) is None:
+        options: dict[str, Any] = {"key_mask": key_mask, "backend": backend}
         token, sums = _composed("linear_attention_step", phi, (state.s, state.z, state.peak), q, k, v, **options)
         after = _state(_drawn(phi), sums)
     elif reuse_state:
@@ -324,7 +337,7 @@ def softmax_with_lse(
             raise ShapeError("scale must be a number, or an array of shape ()")
         if not scale.is_floating_point():
             raise DTypeError("scale must have one of the floating dtypes")
-        wide = accumulation_dtype(torch, q)
+        wide = _wide(q)
         q, scale = (q.to(wide) * scale.to(wide)).to(q.dtype), 1.0
     elif scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float)):
         raise ParameterError("scale must be a finite number")
@@ -366,13 +379,7 @@ def gated_linear_attention(
         if type(state) is not GatedState:
             raise DTypeError("state must be a GatedState, as gated_linear_attention returns it")
         s = state.s
-    wide = accumulation_dtype(torch, q)
-    for name, x in {"g": g, "gk": gk, "beta": beta, "erase[0]": read, "erase[1]": write, "state": s}.items():
-        if x is not None and x.dtype != wide and (x.dtype != q.dtype or name == "state"):
-            raise DTypeError(f"{name} must have the dtype of q, or that of sums over it")
-    for name, x in {"g": g, "beta": beta}.items():
-        if x is not None and (x.ndim < 1 or x.shape[-1] not in (1, q.shape[-2])):
-            raise ShapeError(f"{name} must be (..., n) or (..., 1)")
+    _check_gates(q, {"g": g, "gk": gk, "beta": beta, "erase[0]": read, "erase[1]": write, "state": s})
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float)):
         raise ParameterError("scale must be a finite number")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -380,6 +387,18 @@ def gated_linear_attention(
     g, beta = (None if x is None else x.expand(*x.shape[:-1], q.shape[-2]) for x in (g, beta))
     out, after = OPS.gated(q, k, v, g, gk, beta, read, write, s, key_mask, segment_ids, scale, l2_normalise, backend)
     return out, GatedState(after)
+
+
+def _check_gates(q: Tensor, gates: dict[str, Tensor | None]) -> None:
+    """Raise unless what stands beside keys has a dtype and as many tokens as the public functions ask for."""
+    wide = _wide(q)
+    for name, x in gates.items():
+        if x is not None and x.dtype != wide and (x.dtype != q.dtype or name == "state"):
+            raise DTypeError(f"{name} must have the dtype of q, or that of sums over it")
+    for name in ("g", "beta"):
+        x = gates.get(name)
+        if x is not None and (x.ndim < 1 or x.shape[-1] not in (1, q.shape[-2])):
+            raise ShapeError(f"{name} must be (..., n) or (..., 1)")
 
 
 def gated_linear_attention_step(
@@ -457,12 +476,12 @@ def window_attention_step(state: WindowState, q: Tensor, k: Tensor, v: Tensor, p
     return out[..., 0, :], after
 
 
-def _outside_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
+def _outside_graphs(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
     """Let graphs break before a function that decides on the host, and trace nothing of what it calls."""
     strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
     eval_frame.set_code_exec_strategy(function.__code__, strategy)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch.compiler.disable(reason=reason)  # type: ignore[untyped-decorator]
     def left_out(*given: Any, **options: Any) -> Any:
         return function(*given, **options)
 
@@ -502,6 +521,10 @@ def with_numbers(phi: FeatureMap, **numbers: Tensor | None) -> LearntMap:
 
 merge_gated: Any = vars(_gated_states.merge_gated)["__wrapped__"]  # without flags of NumPy, which no graph traces
 _log_decays: Any = vars(log_decays)["__wrapped__"]
-kernel_attention = _outside_graphs(attention.kernel_attention)
-lsh_attention = _outside_graphs(attention.lsh_attention)
-routing_attention = _outside_graphs(attention.routing_attention)
+kernel_attention, lsh_attention, routing_attention = (
+    _outside_graphs(function, "it decides on the host what to compute")
+    for function in (attention.kernel_attention, attention.lsh_attention, attention.routing_attention)
+)
+random_features = _outside_graphs(
+    factory.random_features, "random_features draws on the host: make the map outside of the compiled function"
+)

@@ -38,7 +38,7 @@ def test_every_argument(name, gate, hides, backend):
     given = [q, k, v, past.s, past.z, *gates.values()]
     (out, last), back = run(*given)
     plain, state = ka.causal_linear_attention(q, k, v, phi, state=past, **gates, **options, backend=backend)
-    np.testing.assert_array_equal(out, plain)
+    np.testing.assert_allclose(out, plain, rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(last.s, state.s)
     g, of_s, of_z = weights(out.shape), weights(last.s.shape), weights(last.z.shape)
     found = back((g, last._replace(s=of_s, z=of_z)))
@@ -109,6 +109,32 @@ def test_frameworks_find_the_same():
     for own, exact, near in zip(wanted, slopes, of_jax, strict=True):
         np.testing.assert_allclose(own, exact, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(own, near, rtol=1e-3, atol=1e-5)
+
+
+def test_frameworks_find_the_same_of_steps():
+    """Two of them: the state between holds the decay in its sums, beside a peak that has no gradient."""
+    jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
+    phi, (q, k, v, history, _, _) = maps.make("positive-softmax"), inputs(2)
+    logs = decays("both", phi.num_features_of(maps.DIM), 2)
+    past = ka.key_state(*history, phi)
+
+    def loss(g, gk, q, k, v, s, z, peak):
+        state, total = past._replace(s=s, z=z, peak=peak), 0
+        for t in range(2):
+            token = (x[..., t, :] for x in (q, k, v))
+            out, state = ka.linear_attention_step(state, *token, phi, g=g[..., t], gk=gk[..., t, :])
+            total = total + (out**2).sum()
+        return total
+
+    (out, _), back = ka.vjp(ka.causal_linear_attention, q, k, v, phi, state=past, **logs)
+    wanted = back((2 * out, None))
+    given = [*logs.values(), q, k, v, *past[:3]]
+    tensors = [torch.tensor(x, requires_grad=at < 2) for at, x in enumerate(given)]
+    slopes = torch.autograd.grad(loss(*tensors), tensors[:2])
+    of_jax = jax.jit(jax.grad(loss, argnums=(0, 1)))(*(jax.numpy.asarray(x, "float32") for x in given))
+    for name, exact, near in zip(logs, slopes, of_jax, strict=True):
+        np.testing.assert_allclose(getattr(wanted, name), exact, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(getattr(wanted, name), near, rtol=1e-3, atol=1e-5)
 
 
 def test_numbers_of_the_map_are_learnt():

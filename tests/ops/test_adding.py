@@ -10,7 +10,8 @@ import pytest
 
 import kernattn as ka
 from kernattn import ops
-from kernattn._gradients.rules import RULES, _recorded
+from kernattn._gradients.recorded import recorded
+from kernattn._gradients.rules import RULES
 from kernattn._maps.kinds import Kind
 from kernattn.ops import dispatch as _dispatch
 from kernattn.ops._cuda.sources import HEADERS
@@ -106,7 +107,7 @@ def test_a_gradient_in_numpy(record, monkeypatch):
         return record.op.implementation(x)(x)
 
     def rule(x):
-        (out,), pulled = _recorded("doubled", (x,), None)
+        (out,), pulled = recorded("doubled", (x,), None)
         return out, pulled
 
     monkeypatch.setitem(RULES, double, rule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import boolean, positive_integer, shown
 from kernattn._runtime.random import RNG, generator
@@ -16,6 +17,7 @@ from kernattn.kernels import Kernel
 from kernattn.projections import Projection, resolve
 
 
+@traceable("random_features")
 def random_features(
     kernel: Kernel,
     dim: int,
