@@ -8,6 +8,7 @@ from kernattn.studies._presets.estimators.findings import ESTIMATORS
 from kernattn.studies._presets.gates import GATED_DIGITS
 from kernattn.studies._presets.gaussian_kernel import GAUSSIAN_KERNEL
 from kernattn.studies._presets.mechanisms.findings import MECHANISMS
+from kernattn.studies._presets.norms import NORMS
 from kernattn.studies._presets.nystrom import NYSTROM
 from kernattn.studies._presets.polynomial_sketch.findings import POLYNOMIAL_SKETCH
 from kernattn.studies._presets.preset import Preset
@@ -25,6 +26,7 @@ PRESETS: dict[str, Preset] = {
     "gaussian-kernel": GAUSSIAN_KERNEL,
     "attention-error": ATTENTION_ERROR,
     "dtype": DTYPE,
+    "norms": NORMS,
     "uniform": UNIFORM_ERROR,
     "tails": TAILS,
     "spectral": SPECTRAL,

@@ -1,0 +1,52 @@
+"""The study of norms: what its quick form finds, and verdicts that records can turn over."""
+
+from pkgutil import resolve_name
+
+import pytest
+
+from kernattn.errors import ParameterError
+from kernattn.studies import PRESETS, study
+
+pytest.importorskip("matplotlib")
+verdicts = PRESETS["norms"].sentences
+
+
+def test_what_it_finds(found):
+    """Ours on 16 bits has the error of rounding, at every norm; torch's sums in bfloat16 have several times that."""
+    records, page, _ = found("norms")
+    assert {r["norm"] for r in records} == {1.0, 8.0}
+    for r in records:
+        if r["way"] in ("float16", "bfloat16"):
+            assert 0.999 < r["over_rounding"] < 1.01
+            assert r["error"] < 2.0 ** (-11 if r["way"] == "float16" else -8)
+        elif r["way"] == "float32":
+            assert r["error"] < 3e-6
+        elif r["op"] == "favor+" and r["norm"] == 8.0:
+            assert r["over_rounding"] > 3
+    assert "Holds for kernattn, float16, elu1: the error is that of rounding the exact answer" in page
+    if "torch" in {r["way"] for r in records}:
+        assert "Does not hold for torch, bfloat16, favor+" in page
+
+
+def test_verdicts_follow_the_records(found):
+    records = [r for r in found("norms")[0] if r["way"] != "float32"]
+    for low, high, begins in (
+        (0.9, 1.0, "Holds"),
+        (1.1, 1.2, "Does not hold"),
+        (1.0, 1.1, "Open"),
+        (None, None, "Open"),
+    ):
+        ends = {"over_rounding": 1.0, "over_rounding_low": low, "over_rounding_high": high}
+        told = verdicts([r | ends for r in records])
+        assert all(each.startswith((begins, "The way")) for each in told), begins
+    assert verdicts([r for r in records if r["way"] == "bfloat16"])[-1].startswith("The way torch was left out")
+
+
+def test_bad_axes(tmp_path, monkeypatch):
+    with pytest.raises(ParameterError, match="way must be one of"):
+        study("norms", tmp_path / "out", quick=True, axes={"way": ["float8"]})
+    monkeypatch.setattr("kernattn.studies._presets.norms.find_spec", lambda name: None)
+    assert resolve_name(PRESETS["norms"].sweep)(quick=True).axes["way"] == ("float32", "float16")
+    with pytest.raises(ParameterError, match="the way torch takes the package torch"):
+        study("norms", tmp_path / "out", quick=True, axes={"way": ["torch"]})
+    assert not (tmp_path / "out").exists()
