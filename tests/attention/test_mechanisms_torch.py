@@ -26,12 +26,13 @@ CALLS = {
     "linformer": lambda q, k, v: ka.attention.linformer_attention(q, k, v, MIXTURES, MIXTURES),
     "nystrom": lambda q, k, v: ka.attention.nystrom_attention(q, k, v, num_landmarks=3),
     "scatterbrain": lambda q, k, v: ka.attention.scatterbrain_attention(q, k, v, PHI, PATTERN),
+    "window": lambda q, k, v: ka.attention.window_attention(q, k, v, PHI, 5)[0],
     "kernel": lambda q, k, v: ka.attention.kernel_attention(q, k, v, KERNEL),
     "lsh": lambda q, k, v: ka.attention.lsh_attention(q, v, rotations=ROTATIONS, chunk=4),
     "routing": lambda q, k, v: ka.attention.routing_attention(q, k, v, CENTROIDS, window=4),
 }
 KERNEL = ka.kernels.Gaussian()
-WHOLE = ["compressed", "linformer", "nystrom", "scatterbrain"]
+WHOLE = ["compressed", "linformer", "nystrom", "scatterbrain", "window"]
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -9,10 +9,11 @@ from typing import Any
 
 from bench.cpu import pattern_peers as rivals
 from bench.cpu import peers
-from bench.cpu.cases.inputs import heads
+from bench.cpu.cases import counts
+from bench.cpu.cases.inputs import favor, heads
 from bench.races import Case, Race
 from bench.sizes import Sizes
-from kernattn.attention import patterns, softmax_attention
+from kernattn.attention import causal_linear_attention, patterns, softmax_attention, window_attention
 from kernattn.attention.patterns import Pattern
 from kernattn.attention.patterns._base import make_plan
 from kernattn.bench import Work
@@ -58,6 +59,22 @@ def over(o: Sizes, kind: str) -> Race:
     return Race(calls, Work(4 * size, 4.0 * pairs * o.dim, pairs, written=size), works=works)
 
 
+def windowed(o: Sizes, window: int) -> Race:
+    """FAVOR+ behind a window of exact attention, under one normaliser, and each of the two parts alone."""
+    q, k, v = heads(o)
+    phi, plan = favor(o), patterns.local(window - 1, 0).plan(o.n)
+    calls = {
+        "ours": partial(window_attention, q, k, v, phi, window),
+        "ours, window alone": partial(softmax_attention, q, k, v, pattern=plan),
+        "ours, features alone": partial(causal_linear_attention, q, k, v, phi),
+    }
+    pairs, size = o.heads * float(plan.pairs), float(v.nbytes)
+    exact, features = Work(4 * size, 4.0 * pairs * o.dim, pairs, written=size), counts.linear(o, o.features, True, True)
+    works = {"ours, window alone": exact, "ours, features alone": features}
+    both = Work(4 * size, exact.flops + features.flops, exact.functions + features.functions, written=size)
+    return Race(calls, both, works=works)
+
+
 def _rivals(o: Sizes, kind: str, given: tuple[Any, Any, Any]) -> dict[str, Call]:
     """Return peers of windows and of BigBird by name; the rest has none that runs on a CPU."""
     calls: dict[str, Call] = {}
@@ -79,3 +96,4 @@ def _rivals(o: Sizes, kind: str, given: tuple[Any, Any, Any]) -> dict[str, Call]
 
 
 PATTERNS = {f"pattern-{kind}": Case(partial(over, kind=kind), told=kind) for kind in KINDS}
+PATTERNS |= {f"window-{w}": Case(partial(windowed, window=w), told=f"{w} tokens") for w in (64, WINDOW)}
