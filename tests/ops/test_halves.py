@@ -126,6 +126,26 @@ def test_cotangents_have_the_bits_of_rounded_ones(op, dtype):
 
 
 @pytest.mark.parametrize("dtype", HALVES.values(), ids=["bfloat16", "float16"])
+def test_cotangents_of_far_rows_have_the_bits_of_rounded_ones(dtype):
+    rng = np.random.default_rng(0)
+    q, k, v, g = (rng.standard_normal((2, 9, e)).astype(dtype) for e in (4, 4, 6, 6))
+    q[0, 3] *= 1000  # what loops leave to array operations
+    spec = ka.random_features(ka.kernels.Softmax(), 4, 8, rng=0).spec
+    out, normaliser, _ = causal(q, k, v, spec, spec, None, None, None, True)
+    rows = np.full((2, 9, 4), 200, dtype)
+    rows[0, 0] = 4e4
+    slopes = np.where(rng.random((2, 9, 8)) < 0.5, 6e4, -3e4).astype(dtype)
+    trigonometric = ka.random_features(ka.kernels.Gaussian(), 4, 8, "trigonometric", rng=0).spec
+    calls = [(causal_vjp, (q, k, v, spec, spec, None, None, None, out, normaliser, g, None, True))]
+    calls += [(features_vjp, (rows, each, slopes, learn)) for each in (spec, trigonometric) for learn in (False, True)]
+    for run, given in calls:
+        wide = [x.astype(np.float32) if getattr(x, "dtype", None) == dtype else x for x in given]
+        for x, y in zip(*(_arrays(run(*x)) for x in (given, wide)), strict=True):
+            held = np.clip(y, *(ml_dtypes.finfo(x.dtype).min, ml_dtypes.finfo(x.dtype).max))
+            np.testing.assert_array_equal(x, held.astype(x.dtype))
+
+
+@pytest.mark.parametrize("dtype", HALVES.values(), ids=["bfloat16", "float16"])
 def test_a_call_takes_no_more_memory_than_one_of_float32(dtype):
     rows, phi = [np.ones((4, 2000, 32), np.float32)] * 3, ka.features.elu1()
 

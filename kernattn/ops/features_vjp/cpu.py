@@ -15,6 +15,7 @@ from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, narrow, room
 from kernattn.ops._numba.tiles.packing import pack_map
 from kernattn.ops.features.sides import given_scales
 from kernattn.ops.features_vjp import reference
+from kernattn.ops.features_vjp.far import narrow_cotangents, widen
 from kernattn.ops.features_vjp.loops import pull_features
 
 CHUNK, TILE_BYTES = 64, 1 << 17  # rows of a block, and of one part of its features
@@ -44,12 +45,13 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
     share(pull, slabs, n * seconds_of(flops, phi.features, dtype.itemsize))
     by_arrays = without_flags(reference.features_vjp)
     if learn and far.any():
-        return by_arrays(x, spec, g, learn)
+        return narrow_cotangents(by_arrays(*widen(dtype, x, spec, g, learn)), x)
     if spec.row_form is not None:
         with np.errstate(over="ignore", invalid="ignore"):
             dx += slopes.reshape(*lead, 1) * reference.slope(x.astype(dtype, copy=False), spec)
     if far.any():
-        dx.reshape(n, dim)[far] = by_arrays(x.reshape(n, dim)[far], spec, g.reshape(n, -1)[far], False).x
+        rest = widen(dtype, x.reshape(n, dim)[far], spec, g.reshape(n, -1)[far], False)
+        dx.reshape(n, dim)[far] = by_arrays(*rest).x
     dx = narrow(dx, x.dtype)
     if not learn:
         return MapCotangent(dx)

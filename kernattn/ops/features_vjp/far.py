@@ -19,7 +19,7 @@ def _wide(dtype: np.dtype[Any], x: Any) -> Any:
         return type(x)(*(_wide(dtype, part) for part in x))
     if isinstance(x, np.ndarray) and has_bits(x, dtype):
         return widened(x)
-    return x.astype(dtype, copy=False) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
+    return x.astype(dtype, copy=False) if isinstance(x, np.ndarray) and x.dtype.kind not in "biu" else x
 
 
 def narrow_cotangents(cotangent: MapCotangent, x: Array) -> MapCotangent:
