@@ -61,11 +61,21 @@ def _vectors() -> str:
     return f"{8 * VECTOR} bits"
 
 
+def _matrix_unit() -> str:
+    """Whether a matrix unit is used, and why not."""
+    if missing("cpu") is not None:
+        return "not used: numba is not installed"
+    from kernattn.ops._numba.matrix.unit import describe
+
+    return describe()
+
+
 def describe() -> str:
     """Return what `kernattn info` prints."""
     lines = ["Versions"]
     lines += [f"  {name:<18}{found or 'not installed'}" for name, found in versions().items()]
     lines += ["", "Threads", f"  {'compiled loops':<22}{threads()}", f"  {'their vectors':<22}{_vectors()}"]
+    lines += [f"  {'matrix unit':<22}{_matrix_unit()}"]
     lines += [f"  {name:<22}{os.environ.get(name, 'not set')}" for name in THREAD_VARIABLES]
     lines += ["", "Backends"]
     lines += [f"  {name:<18}{_state(name)}" for name in BACKENDS]

@@ -275,6 +275,7 @@ def test_info(capsys):
     assert {"causal", "step", "features"} <= rows.keys()
     assert rows["gpu"][0] in ("available,", "unavailable:")
     assert rows["their"][1] in ("128", "256", "512", "none:")
+    assert rows["matrix"][:3] == ["unit", "not", "used:"]
 
 
 def test_info_imports_nothing_heavy_for_versions():

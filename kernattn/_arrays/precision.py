@@ -1,4 +1,4 @@
-"""In which precision products of float32 arrays are taken: asked for around a call, read where a kernel is chosen."""
+"""In which precision operands of products are taken: asked for around a call, read where a kernel is chosen."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ from contextvars import ContextVar
 
 from kernattn._runtime.checks import one_of
 
-PRECISIONS = ("float32", "tf32")
+PRECISIONS = ("float32", "tf32", "bfloat16")
 _products: ContextVar[str] = ContextVar("kernattn_float32_products", default="float32")
 
 
 def precision(products: str) -> AbstractContextManager[None]:
-    r"""Take products of float32 arrays on a GPU as :math:`\sum_i \tilde a_i \tilde b_i`, inside a ``with`` block.
+    r"""Take products as :math:`\sum_i \tilde a_i \tilde b_i` of rounded operands, inside a ``with`` block.
 
-    Under "tf32" operands are rounded to ten bits of mantissa, :math:`|\tilde a - a| \le 2^{-11} |a|`, sums stay in
-    float32, and tensor cores do the work; frequencies are multiplied in two parts and keep their precision. The default
-    is "float32": nothing is rounded unless it is asked for. The choice holds for the calls of this thread (or asyncio
-    task) inside the block. It changes nothing on other backends, for arrays of other dtypes, and on devices older than
-    compute capability 8.0, which have no tf32; `linear_attention_step` multiplies no matrices and rounds nothing.
+    Sums stay in float32, and the default is "float32": nothing is rounded unless it is asked for. The choice holds for
+    the calls of this thread (or asyncio task) inside the block.
+
+    On a GPU, "tf32" and "bfloat16" round the operands of float32 arrays to ten bits of mantissa,
+    :math:`|\tilde a - a| \le 2^{-11} |a|`, and tensor cores do the work; frequencies are multiplied in two parts and
+    keep their precision. On a CPU whose matrix unit is used (``kernattn info`` says so), exact attention takes operands
+    of float32 arrays as sums of two bfloat16 under both, :math:`|\tilde a - a| \le 2^{-17} |a|`. Under "bfloat16" it
+    also rounds the weights of bfloat16 arrays to one bfloat16 in place of two, :math:`|\tilde a - a| \le 2^{-9} |a|`.
+
+    It changes nothing elsewhere: on other backends, for arrays of other dtypes, and on devices older than compute
+    capability 8.0, which have no tf32; `linear_attention_step` multiplies no matrices and rounds nothing.
 
     Parameters
     ----------
-    products : {"float32", "tf32"}
+    products : {"float32", "tf32", "bfloat16"}
         The precision of the operands.
 
     Returns
@@ -34,7 +40,7 @@ def precision(products: str) -> AbstractContextManager[None]:
     Raises
     ------
     ParameterError
-        If `products` is neither.
+        If `products` is none of these.
 
     Examples
     --------

@@ -14,6 +14,7 @@ from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
 from kernattn.ops._numba.tiles.layout import accumulation, flat, has_bits, narrow, room, rows, seconds_of, written
 from kernattn.ops.block_softmax.loops import JOINS, online_softmax
+from kernattn.ops.block_softmax.matrix import on_unit
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, reorder
 
 
@@ -23,16 +24,20 @@ def block_softmax(
     dtype = accumulation(q)
     how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
     mask, bias = mask_and_bias(key_mask, key_bias, how.mask, dtype)
+    given, queries, factor = (rows(k, dtype), rows(v, dtype), mask, bias), rows(q, dtype), float(scale)
+    answered = on_unit(q, queries, given, factor, how)
+    if answered is not None and not answered.told.any():
+        return answered.out, answered.lse
     out, lse = room(how.out, q.dtype if has_bits(q, dtype) and not how.joins else dtype), np.empty(how.lse, dtype)
     if how.cleared:
         out[...], lse[...] = 0, -np.inf
-    given = rows(k, dtype), rows(v, dtype), mask, bias
-    queries, answers, logs, factor = rows(q, dtype), written(out, dtype), lse.reshape(-1), float(scale)
+    answers, logs = written(out, dtype), lse.reshape(-1)
     for work in how.work:
         own = given if work.order is None else reorder(work.order, *given, how.sizes)
         tiles = partial(online_softmax, queries, *own, factor, work.table, work.words, answers, logs, work.sizes)
         share(tiles, work.pieces, work.seconds)
-    return narrow(out, q.dtype), lse
+    out = narrow(out, q.dtype)
+    return (out, lse) if answered is None else answered.patched(out, lse)
 
 
 class _Work(NamedTuple):

@@ -178,7 +178,7 @@ def _begin(scratch, q, at, first, rows, dim, factor, tokens):
 
 
 @inner
-def _tables(table):
+def tables(table):
     """Return the tiles, visits, reads and queries of a table, and whether its part joins what was answered."""
     tiles = window(table, HEADER, TILE * table[TILES])
     visits = window(table, HEADER + tiles.size, VISIT * table[VISITS])
@@ -206,7 +206,7 @@ def _tokens_seen(i, visits, low, high, words, side, mask, mask_at):
 
 
 @inner_exact
-def _merge(answer, log, out, lse, at, e):
+def merge_row(answer, log, out, lse, at, e):
     """Add the answer of one part to what other parts answered."""
     nothing, before = -np.inf, lse[at]
     if log == nothing:
@@ -242,7 +242,7 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, answered, lse, size
     (n, dim, length, e), side = sizes, words.shape[1]
     q, k, v, words = as_read(q), as_read(k), as_read(v), whole(words)
     out, bits, kind = answered
-    tiles, visits, reads, queries, joins = _tables(table)
+    tiles, visits, reads, queries, joins = tables(table)
     per_read, key_block = table[TILES], min(side, length)
     apart = queries.size > 0 or joins or kind != 0
     scratch = _scratch(dim, e, min(side, n), key_block, apart or q[2] != 0, lse)
@@ -298,7 +298,7 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, answered, lse, size
                     bias, at_m, scale, window(answers, (at + i) * e, e), logs, at + i,
                 )  # fmt: skip
             if joins:
-                _merge(window(answers, i * e, e), logs[i], out, lse, at_out + token, e)
+                merge_row(window(answers, i * e, e), logs[i], out, lse, at_out + token, e)
             elif apart:
                 lse[at_out + token] = logs[i]
                 if kind != 0 and queries.size > 0:

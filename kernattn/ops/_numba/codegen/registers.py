@@ -1,6 +1,7 @@
 """Vectors of the machine, and the words of LLVM in which code of theirs is written."""
 
 import platform
+import sys
 
 import numpy as np
 from llvmlite import ir
@@ -13,6 +14,8 @@ from kernattn.ops._numba.codegen.compile import intrinsic
 _FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")  # that Numba compiles for
 CONVERTS = "+f16c" in _FEATURES
 """Does the machine convert vectors of float16?"""
+TILES = sys.platform == "linux" and {"+64bit", "+amx-tile", "+amx-bf16"} <= set(_FEATURES)
+"""Does Numba compile for a matrix unit, Intel's AMX, whose permission the kernel gives?"""
 
 
 def _registers() -> tuple[int, int, int]:

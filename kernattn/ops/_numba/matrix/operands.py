@@ -1,0 +1,37 @@
+"""In how many parts the operands of an array are taken, by its dtype and by what was asked for."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kernattn._arrays.namespaces import Array
+from kernattn._arrays.precision import float32_products
+from kernattn.ops._numba.codegen.halves import BFLOAT16
+from kernattn.ops._numba.matrix.unit import why_not
+from kernattn.ops._numba.tiles.layout import has_bits, kind_of
+
+_SINGLE = np.dtype(np.float32)
+
+
+class Operands(NamedTuple):
+    """Parts of what is given and of what loops make: weights, and features."""
+
+    given: int
+    terms: int  # products of two given numbers take parts p and r where p + r is below
+    made: int
+
+
+def operands(array: Array) -> Operands | None:
+    """Return how the unit takes products of arrays like this one, or None where float32 does.
+
+    bfloat16 is one part, and float16 two, exactly: so all four products count. float32 arrays are rounded to two parts
+    where it is asked for.
+    """
+    asked, dtype = float32_products(), array.dtype
+    if has_bits(array, _SINGLE):
+        if why_not() is not None:
+            return None
+        return Operands(1, 1, 1 if asked == "bfloat16" else 2) if kind_of(array) == BFLOAT16 else Operands(2, 3, 2)
+    if asked == "float32" or dtype != _SINGLE or why_not() is not None:
+        return None
+    return Operands(2, 2, 2)

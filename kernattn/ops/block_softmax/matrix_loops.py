@@ -1,0 +1,312 @@
+"""Exact attention on the matrix unit: scores and sums of a block of queries by tiles, the rest as in `loops`.
+
+Scores stand keys by queries, and sums of values columns by queries, so that all that happens to a query happens in one
+lane of vectors. Keys are cut where their numbers are multiples of BLOCK, wherever a visit begins: what it does not see
+weighs 0. Queries, keys and values that tiles cannot hold count as zeros there; the rows that see one are told to the
+caller, which answers them by the loops of floats. So no row's bits depend on another row.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
+from kernattn.ops._numba.codegen.elementary import decayed
+from kernattn.ops._numba.codegen.halves import narrow
+from kernattn.ops._numba.codegen.memory import aligned, copy, pad, whole, window
+from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.codegen.vectors import bits_of, load, some, store, where
+from kernattn.ops._numba.matrix.instructions import configure, release, unit_room
+from kernattn.ops._numba.matrix.parts import is_far, nearest, pack_pairs, pack_row, pair
+from kernattn.ops._numba.matrix.products import BLOCK, multiply
+from kernattn.ops._numba.tiles.outputs import write
+from kernattn.ops._numba.tiles.products import transpose
+from kernattn.ops._numba.tiles.rows import as_read, wide_rows
+from kernattn.ops.block_softmax.loops import READ, TILE, TILES, VISIT, merge_row, tables
+
+SIDE = 64
+"""Queries of a tile of the plan, and keys of a block."""
+
+FAR = 2.0**40
+"""Entries of queries and keys beyond which rows are far: no score of others leaves the range of floats."""
+
+FAR_VALUE, FAINT_VALUE = 2.0**100, 2.0**-100
+"""The same of values; below the second, tiles would take them, times a weight, for 0."""
+
+
+@inner
+def _load_block(rows, at, count, width, low, high, room, wide, far, far_at):
+    """Write rows as floats to `room` (BLOCK, width), zeros for those that are far, and mark these."""
+    source, from_row = wide_rows(rows[0], rows[1], rows[2], at * width, count * width, wide)
+    for j in range(count):
+        x, y = window(source, from_row + j * width, width), window(room, j * width, width)
+        if is_far(x, x.dtype.type(low), x.dtype.type(high)):
+            far[far_at + j] = 1
+            for i in range(width):
+                y[i] = 0
+        else:
+            copy(x, 0, width, y, 0)
+    for i in range(count * width, BLOCK * width):
+        room[i] = 0
+
+
+@compiled
+def pack_keys(keys, values, sizes, packed_keys, packed_values, far_keys, far_values, low, high):
+    """Split blocks low to high of keys, then of values, into parts; a far row becomes zeros.
+
+    Sizes are (heads of keys, of values, L, D, e, parts). Packed are keys (parts, heads, blocks, BLOCK, D) and values
+    (parts, heads, blocks, e, BLOCK), D and e a multiple of BLOCK, and what is far (heads, blocks, BLOCK).
+    """
+    heads_k, heads_v, length, dim, e, parts = sizes
+    keys, values = as_read(keys), as_read(values)
+    packed_keys, packed_values = whole(packed_keys), whole(packed_values)
+    far_keys, far_values = whole(far_keys), whole(far_values)
+    blocks, row, columns = (length + BLOCK - 1) // BLOCK, pad(dim, BLOCK), pad(e, BLOCK)
+    widest = max(dim, e)
+    room, wide = aligned(BLOCK * widest, keys[0]), aligned(BLOCK * widest, keys[0])
+    turned = aligned(BLOCK * widest, keys[0])
+    for b in range(low, high):
+        of_values = b >= heads_k * blocks
+        number = b - heads_k * blocks if of_values else b
+        head, first = number // blocks, number % blocks * BLOCK
+        count, at = min(BLOCK, length - first), head * length + first
+        if of_values:
+            part = heads_v * blocks * columns * BLOCK
+            _load_block(values, at, count, e, FAINT_VALUE, FAR_VALUE, room, wide, far_values, number * BLOCK)
+            transpose(room, 0, e, BLOCK, e, turned, 0, BLOCK)
+            pack_row(turned, e * BLOCK, packed_values, number * columns * BLOCK, part, parts)
+        else:
+            part = heads_k * blocks * BLOCK * row
+            _load_block(keys, at, count, dim, 0.0, FAR, room, wide, far_keys, number * BLOCK)
+            for j in range(count):
+                x = window(room, j * dim, dim)
+                pack_row(x, dim, packed_keys, (number * BLOCK + j) * row, part, parts)
+
+
+class Scratch(NamedTuple):
+    """Where a block of queries is answered; made in compiled code, where it costs nothing."""
+
+    unit: Any
+    rows: Any  # (SIDE, D), queries as floats; `wide` the same before that, and answers after it
+    wide: Any
+    turned: Any  # (D, SIDE)
+    queries: Any  # (parts, D / 2, SIDE), pairs of entries
+    scores: Any  # (SIDE, SIDE), keys by queries
+    weights: Any  # (parts, SIDE / 2, SIDE), pairs of keys
+    num: Any  # (e, SIDE), the sums of values
+    answers: Any  # (SIDE, e)
+    peaks: Any  # (SIDE,), the highest score of each query so far
+    decay: Any  # by how much its sums shrink as the peak rises; in the end, its log normaliser on its way
+    den: Any  # its sum of weights, as their parts say them
+    total: Any  # the same before they were split
+    added: Any  # (SIDE,), what is added to the scores of each key
+
+
+@inner
+def _scratch(dim, e, parts, made, like, words):
+    """Return room for blocks of queries of D entries, and sums of e columns, both multiples of BLOCK."""
+    return Scratch(
+        unit_room(), aligned(SIDE * dim, like), aligned(SIDE * max(dim, e), like), aligned(dim * SIDE, like),
+        aligned(parts * dim // 2 * SIDE, words), aligned(SIDE * SIDE, like), aligned(made * SIDE // 2 * SIDE, words),
+        aligned(e * SIDE, like), aligned(SIDE * e, like), aligned(SIDE, like), aligned(SIDE, like),
+        aligned(SIDE, like), aligned(SIDE, like), aligned(SIDE, like),
+    )  # fmt: skip
+
+
+@inner
+def _lowest():
+    """Return the score of a key that is not seen, below that of any key that counts."""
+    return np.float32(-np.finfo(np.float32).max)
+
+
+@inner
+def _begin(s, q, at, first, rows, dim, parts, queries):
+    """Read a block of queries, forget every key, and return the bits of those that are far."""
+    far, zero = np.uint64(0), np.float32(0)
+    for i in range(rows):
+        token = queries[first + i] if queries.size > 0 else first + i
+        source, from_row = wide_rows(q[0], q[1], q[2], (at + token) * dim, dim, s.wide)
+        x, y = window(source, from_row, dim), window(s.rows, i * dim, dim)
+        if is_far(x, zero, np.float32(FAR)):
+            far |= np.uint64(1) << np.uint64(i)
+            for c in range(dim):
+                y[c] = zero
+        else:
+            copy(x, 0, dim, y, 0)
+    transpose(s.rows, 0, dim, rows, dim, s.turned, 0, SIDE)
+    for x in range(dim):
+        y = window(s.turned, x * SIDE, SIDE)
+        for i in range(rows, SIDE):
+            y[i] = zero
+    depth = pad(dim, BLOCK)
+    pack_pairs(s.turned, SIDE, depth, SIDE, s.queries, SIDE, depth // 2 * SIDE, parts)
+    for i in range(SIDE):
+        s.peaks[i] = _lowest() / 2
+        s.den[i] = s.total[i] = zero
+    for i in range(s.num.size):
+        s.num[i] = zero
+    return far
+
+
+@inner
+def _seeing_far(lo, low, high, k_at, v_at, m_at, far_keys, far_values, mask, bias, words, hides, word_at):
+    """Return the bits of the queries that see a far key, or a bias that is, among keys lo + low to lo + high."""
+    found = 0
+    x, y = window(far_keys, k_at + lo, SIDE), window(far_values, v_at + lo, SIDE)
+    for j in range(low, high):
+        found += x[j] | y[j]
+    if bias.size > 0:
+        added = window(bias, m_at + lo, high)
+        for j in range(low, high):
+            found += 0 if abs(added[j]) <= FAR_VALUE else 1
+    bits = np.uint64(0)
+    if found > 0:
+        for j in range(low, high):
+            seen = mask.size == 0 or mask[m_at + lo + j]
+            far = (x[j] | y[j]) > 0 or (bias.size > 0 and not abs(bias[m_at + lo + j]) <= FAR_VALUE)
+            if seen and far:
+                bits |= words[word_at + j] if hides else ~np.uint64(0)
+    return bits
+
+
+@inner
+def _what_is_added(s, low, high, at, mask, bias):
+    """Set what is added to the scores of keys low to high, which stand at `at` of the mask and the bias."""
+    for j in range(low, high):
+        more = np.float32(0)
+        if mask.size > 0 and not mask[at + j]:
+            more = _lowest()
+        elif bias.size > 0 and abs(bias[at + j]) <= FAR_VALUE:
+            more = bias[at + j]
+        s.added[j] = more
+
+
+@inner_exact
+def _finish_scores(s, low, high, depth, columns, factor, words, hides, word_at, peaks):
+    """Multiply scores by the factor, add what is added, hide what is not seen, and raise the peaks (SIDE,)."""
+    scores, nothing, width = s.scores, _lowest(), lanes(s.scores)
+    for i in range(0, columns, 2 * width):
+        j = i + width
+        peak, peak_too = load(peaks, i), load(peaks, j)
+        for at in range(low, high):
+            added = s.added[at]
+            x, y = load(scores, at * SIDE + i) * factor + added, load(scores, at * SIDE + j) * factor + added
+            if hides:
+                word = words[word_at + at]
+                x, y = where(bits_of(word, i, scores), x, nothing), where(bits_of(word, j, scores), y, nothing)
+            peak, peak_too = where(x > peak, x, peak), where(y > peak_too, y, peak_too)
+            store(x, scores, at * SIDE + i)
+            store(y, scores, at * SIDE + j)
+        store(peak, peaks, i)
+        store(peak_too, peaks, j)
+    for at in range(depth):
+        if at < low or at >= high:
+            x = window(scores, at * SIDE, columns)
+            for i in range(columns):
+                x[i] = nothing
+
+
+@inner_exact
+def _weigh(s, depth, columns, parts, peaks):
+    """Turn scores into pairs of weights exp(score - peak), in parts, under new peaks; say whether any peak rose.
+
+    The sums of the weights are those of their parts: they and the values are weighed by the same numbers.
+    """
+    scores, weights, width, rose = s.scores, s.weights, lanes(s.scores), False
+    for i in range(0, columns, width):
+        before, peak = load(s.peaks, i), load(peaks, i)
+        rose = rose or some(peak > before)
+        factor = decayed(before - peak)
+        store(factor, s.decay, i)
+        store(peak, s.peaks, i)
+        den, total = load(s.den, i) * factor, load(s.total, i) * factor
+        for at in range(0, depth, 2):
+            x, y = decayed(load(scores, at * SIDE + i) - peak), decayed(load(scores, (at + 1) * SIDE + i) - peak)
+            total = total + (x + y)
+            even, odd = nearest(x), nearest(y)
+            store(pair(even, odd), weights, at // 2 * SIDE + i)
+            den = den + (even + odd)
+            if parts > 1:
+                even, odd = nearest(x - even), nearest(y - odd)
+                store(pair(even, odd), weights, SIDE // 2 * SIDE + at // 2 * SIDE + i)
+                den = den + (even + odd)
+        store(den, s.den, i)
+        store(total, s.total, i)
+    return rose
+
+
+@inner
+def _shrink(s, rows, columns):
+    """Shrink what was summed, as peaks have risen."""
+    width = lanes(s.num)
+    for i in range(0, columns, width):
+        shrunk = load(s.decay, i)
+        for c in range(rows):
+            store(load(s.num, c * SIDE + i) * shrunk, s.num, c * SIDE + i)
+
+
+@compiled
+def tiled_softmax(q, packed, mask, bias, scale, sizes, table, words, answers, lse, told, low, high):
+    """Answer tiles low to high of a part, as `online_softmax` does, and tell which rows are not to be trusted.
+
+    q are rows, and `packed` what `pack_keys` made. Sizes are (n, D, L, e, heads of keys, of values, parts of what is
+    given, terms of products of such, parts of the weights). Rows that see what is far are 1 in `told`, flat as lse.
+    """
+    n, dim, length, e, heads_k, heads_v, parts, terms, made = sizes
+    q, words, side = as_read(q), whole(words), words.shape[1]
+    keys, values, far_keys, far_values = (whole(packed[0]), whole(packed[1]), whole(packed[2]), whole(packed[3]))
+    tiles, visits, reads, queries, joins = tables(table)
+    per_read, blocks = table[TILES], (length + BLOCK - 1) // BLOCK
+    row, columns_e = pad(dim, BLOCK), pad(e, BLOCK)
+    key_part, value_part = heads_k * blocks * BLOCK * row, heads_v * blocks * columns_e * BLOCK
+    factor, (out, out_bits, kind) = np.float32(scale), answers
+    s = _scratch(row, columns_e, parts, made, q[0], np.zeros(0, np.uint32))
+    peaks = aligned(SIDE, q[0])
+    configure(s.unit)
+    for b in range(low, high):
+        read, tile = READ * (b // per_read), TILE * (per_read - 1 - b % per_read)
+        first, rows, begin, end = tiles[tile], tiles[tile + 1], tiles[tile + 2], tiles[tile + 3]
+        at_q, at_m, at_out = reads[read] * n, reads[read + 3] * length, reads[read + 4] * n
+        at_k, at_v = reads[read + 1] * blocks * BLOCK, reads[read + 2] * blocks * BLOCK
+        columns = pad(rows, BLOCK)
+        far = _begin(s, q, at_q, first, rows, dim, parts, queries)
+        for v in range(begin, end):
+            start, stop, number = visits[VISIT * v], visits[VISIT * v + 1], visits[VISIT * v + 2]
+            for lo in range(start // BLOCK * BLOCK, stop, SIDE):
+                since, upto = max(start - lo, 0), min(stop - lo, SIDE)
+                depth, hides, word_at = pad(upto, BLOCK), number >= 0, number * side + lo - start
+                far |= _seeing_far(
+                    lo, since, upto, at_k, at_v, at_m, far_keys, far_values, mask, bias, words, hides, word_at
+                )
+                # scores[j, i] = k_j . q_i
+                multiply(
+                    s.unit, keys, (at_k + lo) * row, row, BLOCK, key_part, s.queries, 0, SIDE, row // 2 * SIDE,
+                    (parts, parts, terms), s.scores, 0, SIDE, depth, columns, row, False,
+                )  # fmt: skip
+                _what_is_added(s, since, upto, at_m + lo, mask, bias)
+                copy(s.peaks, 0, SIDE, peaks, 0)
+                _finish_scores(s, since, upto, depth, columns, factor, words, hides, word_at, peaks)
+                if _weigh(s, depth, columns, made, peaks):
+                    _shrink(s, e, columns)
+                # num[c, i] += sum_j v_jc weights_ji
+                multiply(
+                    s.unit, values, (at_v + lo) * columns_e, BLOCK, columns_e * BLOCK, value_part, s.weights, 0, SIDE,
+                    SIDE // 2 * SIDE, (parts, made, 2), s.num, 0, SIDE, columns_e, columns, depth, True,
+                )  # fmt: skip
+        transpose(s.num, 0, SIDE, e, rows, s.answers, 0, e)
+        for i in range(rows):
+            token = at_out + (queries[first + i] if queries.size > 0 else first + i)
+            log = s.peaks[i] + math.log(s.total[i]) if s.total[i] != 0 else -np.inf
+            write(window(s.answers, i * e, e), e, 1, e, window(s.den, i, 1), s.wide, 0)
+            if joins:
+                merge_row(s.wide, log, out, lse, token, e)
+            elif kind == 0:
+                copy(s.wide, 0, e, out, token * e)
+            else:
+                narrow(s.wide, 0, e, out_bits, kind, token * e)
+            if not joins:
+                lse[token] = log
+            if (far >> np.uint64(i)) & np.uint64(1):
+                told[token] = 1
+    release(s.unit)

@@ -1,0 +1,225 @@
+"""The matrix unit: sums in the order of TDPBF16PS, operands in parts, and when a process may use it."""
+
+import ctypes
+import errno
+import os
+import platform
+import re
+import sys
+from itertools import product
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kernattn as ka
+from processes import assert_fine
+
+pytest.importorskip("numba")
+
+from kernattn.ops._numba.codegen.registers import TILES
+from kernattn.ops._numba.matrix import unit
+from matrix_loops import add_product, pack
+
+TINY = np.finfo(np.float32).tiny
+BFLOAT16 = ml_dtypes.bfloat16
+
+
+@pytest.fixture(autouse=True)
+def _may_run(monkeypatch):
+    monkeypatch.setenv(unit.VARIABLE, "emulated")
+    if unit.why_not() is not None:
+        pytest.skip(unit.why_not())
+
+
+def words_of(a, b, parts=(1, 1, 1)):
+    """-> both in parts, and the numbers that say how."""
+    form = (*parts, *a.shape, b.shape[1])
+    words_a, words_b = np.zeros(parts[0] * a.size, np.uint16), np.zeros(parts[1] * b.size // 2, np.uint32)
+    pack(a.reshape(-1).copy(), b.reshape(-1), form, words_a, words_b)
+    return words_a, words_b, form
+
+
+def times(a, b, c, parts=(1, 1, 1)):
+    found = c.copy()
+    add_product(*words_of(a, b, parts), found.reshape(-1))
+    return found
+
+
+def flushed(x):
+    x = np.float32(x)
+    return np.copysign(np.float32(0), x) if abs(x) < TINY else x
+
+
+def by_the_manual(a, b, c):
+    """The instruction as Intel's manual writes it, cell by cell; fused multiply-adds by more digits than they need."""
+    found = np.empty_like(c)
+    for i, j in product(range(len(c)), range(c.shape[1])):
+        total = flushed(c[i, j])
+        for block in range(0, a.shape[1], 32):
+            sums = [np.float32(0), np.float32(0)]
+            for k in range(32):
+                x, y = flushed(a[i, block + k]), flushed(b[block + k, j])
+                sums[k % 2] = flushed(np.longdouble(x) * np.longdouble(y) + np.longdouble(sums[k % 2]))
+            total = flushed(total + flushed(sums[0] + sums[1]))
+        found[i, j] = total
+    return found
+
+
+def wide(rng, *shape):
+    return rng.standard_normal(shape) * 10.0 ** rng.integers(-20, 15, shape)
+
+
+KINDS = {
+    "normal": (lambda rng, *shape: rng.standard_normal(shape), 1),
+    "of all sizes": (wide, 1),
+    "denormal products": (lambda rng, *shape: rng.standard_normal(shape) * 1e-19, 1e-38),
+    "overflow": (lambda rng, *shape: rng.standard_normal(shape) * 3e19, 1e38),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_are_those_of_the_manual(kind):
+    rng, (draw, size) = np.random.default_rng(0), KINDS[kind]
+    a, b = (draw(rng, *shape).astype(BFLOAT16).astype("f4") for shape in ((32, 64), (64, 32)))
+    c = (size * rng.standard_normal((32, 32))).astype("f4")
+    with np.errstate(over="ignore", invalid="ignore"):
+        found, wanted = times(a, b, c)[:, ::8], by_the_manual(a, b[:, ::8], c[:, ::8])
+    np.testing.assert_array_equal(found, wanted)
+    if kind == "denormal products":
+        assert (c != flushed_all(c)).any()
+
+
+def flushed_all(x):
+    return np.where(abs(x) < TINY, 0, x)
+
+
+def test_denormal_operands_count_as_zero():
+    a, b = np.full((32, 32), 1e-39, np.float32), np.full((32, 32), 1e30, np.float32)
+    np.testing.assert_array_equal(times(a, b, np.zeros_like(a)), 0)
+
+
+def test_parts_are_the_nearest_numbers_and_the_nearest_to_the_rest():
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype("f4") for shape in ((32, 32), (32, 64)))
+    words_a, words_b, _ = words_of(a, b, (2, 2, 2))
+    for x, found in ((a, words_a.reshape(2, 32, 32)), (b, words_b.view("u2").reshape(2, 16, 64, 2).swapaxes(2, 3))):
+        first = x.astype(BFLOAT16)
+        rest = (x - first.astype("f4")).astype(BFLOAT16)
+        np.testing.assert_array_equal(found.reshape(2, *x.shape), np.stack([first, rest]).view("u2"))
+
+
+def test_every_float16_is_two_parts():
+    x = np.arange(1 << 16, dtype="u2").view("f2").astype("f4")
+    x = x[np.isfinite(x)][: 61 * 1024].reshape(-1, 32)
+    words, _, _ = words_of(x, np.zeros((32, 32), "f4"), (2, 1, 1))
+    one, other = words.view(BFLOAT16).astype("f4").reshape(2, -1)
+    np.testing.assert_array_equal(one + other, x.reshape(-1))
+
+
+@pytest.mark.parametrize(("parts", "error"), [((1, 1, 1), 2.0**-8), ((2, 2, 2), 2.0**-15), ((2, 2, 3), 2.0**-16)])
+def test_products_of_parts(parts, error):
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.standard_normal(shape).astype("f4") for shape in ((64, 96), (96, 32), (64, 32)))
+    wanted, size = c + a.astype("f8") @ b, np.abs(a) @ np.abs(b)
+    assert (np.abs(times(a, b, c, parts) - wanted) <= error * size).all()
+    assert (np.abs(times(a, b, c, (1, 1, 1)) - wanted) > 2.0**-15 * size).any()
+
+
+# ---- when ----
+
+
+def test_it_is_off_unless_asked_for(monkeypatch):
+    for given in (None, "", "0"):
+        monkeypatch.delenv(unit.VARIABLE) if given is None else monkeypatch.setenv(unit.VARIABLE, given)
+        assert unit.why_not() == "set KERNATTN_MATRIX_UNIT=1 to use one"
+        assert unit.describe().startswith("not used: ")
+    monkeypatch.setenv(unit.VARIABLE, "on")
+    with pytest.raises(ka.errors.ParameterError, match="KERNATTN_MATRIX_UNIT must be 0, 1 or emulated; got 'on'"):
+        unit.why_not()
+
+
+@pytest.mark.skipif(TILES, reason="this machine has a unit")
+def test_a_target_without_one_is_never_asked_for_it(monkeypatch):
+    assert unit.describe() == "emulated, for tests"
+    monkeypatch.setenv(unit.VARIABLE, "1")
+    monkeypatch.setattr(unit, "_refusal", None)
+    assert unit.why_not() == "Numba compiles for a CPU without one"
+
+
+REFUSALS = {
+    (errno.EINVAL, None, 0): r"the kernel knows no unit \(Invalid argument\)",
+    (0, 0, 0): "the kernel offers none",
+    (0, 1 << 18, errno.ENOSPC): "a thread's stack for signals is too small for its state",
+    (0, 1 << 18, errno.EPERM): r"the kernel refuses it \(Operation not permitted\)",
+    (0, 1 << 18, 0): None,
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="system calls of Linux")
+@pytest.mark.parametrize("case", REFUSALS, ids=str)
+def test_a_process_asks_the_kernel_once(case, monkeypatch):
+    known, supported, asked = case
+    calls = []
+
+    def syscall(number, question, argument):
+        calls.append((number.value, question.value))
+        if question.value == unit.SUPPORTED:
+            ctypes.set_errno(known)
+            if known == 0:
+                argument._obj.value = supported
+            return -1 if known else 0
+        assert argument.value == 18
+        ctypes.set_errno(asked)
+        return -1 if asked else 0
+
+    monkeypatch.setattr(unit, "TILES", True)
+    monkeypatch.setattr(unit, "_answer", [])
+    monkeypatch.setattr(unit.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syscall=Callable(syscall)))
+    monkeypatch.setenv(unit.VARIABLE, "1")
+    for _ in range(2):
+        found = unit.why_not()
+        assert found is None if REFUSALS[case] is None else re.fullmatch(REFUSALS[case], found)
+    assert calls == [(158, 0x1021), (158, 0x1023)][: 1 + (supported == 1 << 18)]
+
+
+class Callable:
+    """A function of a library of C, which can be told what it returns."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, *given):
+        return self.function(*given)
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="a system call of Linux on x86-64"
+)
+def test_the_kernel_itself_answers():
+    answer = unit._refusal()
+    assert answer is None or answer.startswith(("the kernel", "a thread"))
+
+
+COMPILES = """
+import numpy as np
+from numba import types as t
+from matrix_loops import add_product
+word, pairs, number = (t.Array(x, 1, "C") for x in (t.uint16, t.uint32, t.float32))
+add_product.compile((word, pairs, t.UniTuple(t.int64, 6), number))
+code = add_product.inspect_asm(add_product.signatures[0])
+for name in ("ldtilecfg", "tileloadd", "tdpbf16ps", "tilestored", "tilerelease"):
+    assert name in code, name
+assert "emulated" not in code
+print("fine")
+"""
+FEATURES = "+64bit,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+avx512f,+avx512bw,+avx512dq,+avx512vl,+amx-tile,+amx-bf16"
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="its instructions are those of x86-64"
+)
+def test_a_target_with_a_unit_has_its_instructions(tmp_path):
+    """Compiled here, whatever machine this is; run on one that has them."""
+    assert_fine(COMPILES, NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES=FEATURES, NUMBA_CACHE_DIR=str(tmp_path))
