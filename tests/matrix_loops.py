@@ -9,10 +9,10 @@ from kernattn.ops._numba.matrix.products import BLOCK, multiply
 
 @compiled
 def pack(a, b, parts, words_a, words_b):
-    """Split a (m, depth) and b (depth, n), flat, into parts; what is left of a stays in it."""
+    """Split a (m, depth) and b (depth, n), flat, into parts."""
     m, depth, n = parts[3:]
     words_a, words_b, a, b = whole(words_a), whole(words_b), whole(a), whole(b)
-    pack_row(a, m * depth, words_a, 0, m * depth, parts[0])
+    pack_row(a, 0, m * depth, words_a, 0, m * depth, parts[0])
     pack_pairs(b, n, depth, n, words_b, n, depth // 2 * n, parts[1])
 
 

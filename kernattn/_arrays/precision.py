@@ -20,9 +20,9 @@ def precision(products: str) -> AbstractContextManager[None]:
 
     On a GPU, "tf32" and "bfloat16" round the operands of float32 arrays to ten bits of mantissa,
     :math:`|\tilde a - a| \le 2^{-11} |a|`, and tensor cores do the work; frequencies are multiplied in two parts and
-    keep their precision. On a CPU whose matrix unit is used (``kernattn info`` says so), exact attention takes operands
-    of float32 arrays as sums of two bfloat16 under both, :math:`|\tilde a - a| \le 2^{-17} |a|`. Under "bfloat16" it
-    also rounds the weights of bfloat16 arrays to one bfloat16 in place of two, :math:`|\tilde a - a| \le 2^{-9} |a|`.
+    keep their precision. On a CPU whose matrix unit is used (``kernattn info`` says so), exact and linear attention
+    take operands of float32 arrays as sums of two bfloat16 under both, :math:`|\tilde a - a| \le 2^{-17} |a|`. Under
+    "bfloat16" weights and features of bfloat16 arrays are one in place of two, :math:`|\tilde a - a| \le 2^{-9} |a|`.
 
     It changes nothing elsewhere: on other backends, for arrays of other dtypes, and on devices older than compute
     capability 8.0, which have no tf32; `linear_attention_step` multiplies no matrices and rounds nothing.

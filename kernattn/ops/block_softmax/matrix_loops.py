@@ -75,13 +75,12 @@ def pack_keys(keys, values, sizes, packed_keys, packed_values, far_keys, far_val
             part = heads_v * blocks * columns * BLOCK
             _load_block(values, at, count, e, FAINT_VALUE, FAR_VALUE, room, wide, far_values, number * BLOCK)
             transpose(room, 0, e, BLOCK, e, turned, 0, BLOCK)
-            pack_row(turned, e * BLOCK, packed_values, number * columns * BLOCK, part, parts)
+            pack_row(turned, 0, e * BLOCK, packed_values, number * columns * BLOCK, part, parts)
         else:
             part = heads_k * blocks * BLOCK * row
             _load_block(keys, at, count, dim, 0.0, FAR, room, wide, far_keys, number * BLOCK)
             for j in range(count):
-                x = window(room, j * dim, dim)
-                pack_row(x, dim, packed_keys, (number * BLOCK + j) * row, part, parts)
+                pack_row(room, j * dim, dim, packed_keys, (number * BLOCK + j) * row, part, parts)
 
 
 class Scratch(NamedTuple):

@@ -87,7 +87,7 @@ class Chunk(NamedTuple):
 
 
 @inner
-def _room_for(phi_q, phi_k, e, tokens, sides, out, like):
+def room_for(phi_q, phi_k, e, tokens, sides, out, like):
     """Return room for a chunk of so many tokens."""
     wide = tile_rows(max(phi_k.features, phi_q.frequencies, phi_k.frequencies), like)
     size, row_e = tile_rows(tokens, like), odd_row(e, like)
@@ -105,7 +105,7 @@ def _room_for(phi_q, phi_k, e, tokens, sides, out, like):
 
 
 @phase
-def _key_features(phi, k, at, rows, mask, mask_at, given, given_at, above, lifted, sums, chunk):
+def key_features(phi, k, at, rows, mask, mask_at, given, given_at, above, lifted, sums, chunk):
     """Write the features of keys, and the units that the sums get; return how many of the rows may share these."""
     zero, keys, row, scales = k.dtype.type(0), chunk.keys, chunk.row_k, chunk.scales
     alone = lifted == 0 and mask.size == 0 and given.size == 0 and not sums.reached[0] > 0
@@ -168,7 +168,7 @@ def recur(
     v = rows_v[0]
     given_q, given_k = whole(tokens[3]), whole(tokens[4])
     (mask, fresh), (out, peaks, z) = masks, answers
-    tile, all_seen = _room_for(phi_q, phi_k, e, chunk, tokens, out, v), after[0].size == 0
+    tile, all_seen = room_for(phi_q, phi_k, e, chunk, tokens, out, v), after[0].size == 0
     wide, size, row_e, num = tile.totals.size, tile.size, tile.row_e, tile.num
     tops = features if phi_k.per_feature else 1
     sums = Sums(
@@ -202,7 +202,7 @@ def recur(
                     lift_sums(sums, lifted)
             # features of keys, and the old sums in their units
             above = rise_of(size_v, v)
-            rows = _key_features(
+            rows = key_features(
                 phi_k, k, from_k, rows, mask, at_m, given_k, at_k, above, lifted, sums, tile
             )  # fmt: skip
             if all_seen and rows < end - t:

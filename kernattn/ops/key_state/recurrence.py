@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import WORTH_SHARING, share, threads
 from kernattn._sums.peaked import Normaliser, PeakedSum, merge
+from kernattn.ops._numba.matrix.operands import Operands
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import Heads, heads
 from kernattn.ops._numba.tiles.layout import (
@@ -23,6 +24,7 @@ from kernattn.ops._numba.tiles.layout import (
 )
 from kernattn.ops.features.sides import Side
 from kernattn.ops.key_state.loops import BEFORE, END, FIRST, MASK, RUN_COLUMNS, K, V, recur
+from kernattn.ops.key_state.matrix import Answers, Sums, on_unit, operands_for
 
 Leads = tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...]]
 """Leading axes of q, None without queries, of k and of v."""
@@ -59,6 +61,7 @@ class Work(NamedTuple):
     fresh: NDArray[np.bool_]
     plan: Plan
     dtype: np.dtype[Any]
+    taken: Operands | None  # how the matrix unit takes products, where it does
 
     def run(
         self,
@@ -87,7 +90,7 @@ class Work(NamedTuple):
         normaliser: Normaliser | None,
         after: tuple[NDArray[Any], ...],
     ) -> bool:
-        keys, queries, v, mask, fresh, (_, _, n, e, chunk, _, _, seconds), dtype = self
+        keys, queries, v, mask, fresh, (_, _, n, e, chunk, _, _, seconds), dtype, taken = self
         q = keys if queries is None else queries
         none, unwanted = nothing(dtype), unwritten(dtype)
         answers, given_q = (written(unwanted if out is None else out, dtype), unwanted, unwanted), none
@@ -96,13 +99,20 @@ class Work(NamedTuple):
         old = (none, none, none) if before is None else tuple([flat(x, dtype) for x in before])
         tokens, masks, maps = (q.x, keys.x, v, given_q, keys.given), (mask, fresh), (q.phi.arrays, keys.phi.arrays)
         table, reads, count = runs
-        whole: list[bool] = []
 
-        def slab(low: int, high: int) -> None:
-            whole.append(recur(*maps, e, tokens, masks, old, table, reads, n, answers, after, chunk, low, high))
+        def by_floats(answers: Answers, after: Sums) -> bool:
+            whole: list[bool] = []
 
-        share(slab, len(table), seconds * count / n)
-        return all(whole)
+            def slab(low: int, high: int) -> None:
+                whole.append(recur(*maps, e, tokens, masks, old, table, reads, n, answers, after, chunk, low, high))
+
+            share(slab, len(table), seconds * count / n)
+            return all(whole)
+
+        if taken is None:
+            return by_floats(answers, after)
+        given = (*maps, e, tokens, masks, old, table, reads, n)
+        return on_unit(given, answers, after, chunk, taken, by_floats, seconds * count / n)
 
 
 def work_of(
@@ -123,7 +133,7 @@ def work_of(
         starts = np.zeros((*plan.heads.lead, plan.n), bool)
         starts[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]
         fresh = flat(starts, bool)
-    return Work(keys, queries, rows(v, dtype), mask, fresh, plan, dtype)
+    return Work(keys, queries, rows(v, dtype), mask, fresh, plan, dtype, operands_for(v, keys, queries))
 
 
 @keep_while_small

@@ -37,7 +37,7 @@ def words_of(a, b, parts=(1, 1, 1)):
     """-> both in parts, and the numbers that say how."""
     form = (*parts, *a.shape, b.shape[1])
     words_a, words_b = np.zeros(parts[0] * a.size, np.uint16), np.zeros(parts[1] * b.size // 2, np.uint32)
-    pack(a.reshape(-1).copy(), b.reshape(-1), form, words_a, words_b)
+    pack(a.reshape(-1), b.reshape(-1), form, words_a, words_b)
     return words_a, words_b, form
 
 

@@ -63,14 +63,24 @@ def pack_pairs(x, row, depth, columns, words, size, part, parts):
 
 
 @inner_exact
-def pack_row(x, count, target, at, part, parts):
-    """Write `count` numbers as bfloat16 to target[at] and on, and what is left of them, also in x, to the next part."""
-    for p in range(parts):
-        y = window(target, at + p * part, count)
+def pack_row(x, at, count, target, to, part, parts):
+    """Write numbers at to at + count as bfloat16 to target[to] and on, and what is left of them to the next part."""
+    x, y = window(x, at, count), window(target, to, count)
+    for i in range(count):
+        y[i] = np.uint32(bits(nearest(x[i]))) >> np.uint32(16)
+    if parts > 1:
+        y = window(target, to + part, count)
         for i in range(count):
-            rounded = nearest(x[i])
-            x[i] -= rounded
-            y[i] = np.uint32(bits(rounded)) >> np.uint32(16)
+            y[i] = np.uint32(bits(nearest(x[i] - nearest(x[i])))) >> np.uint32(16)
+
+
+@inner_exact
+def round_rows(x, row, rows, columns):
+    """Put the nearest bfloat16 in place of each number of rows."""
+    for j in range(rows):
+        y = window(x, j * row, columns)
+        for i in range(columns):
+            y[i] = nearest(y[i])
 
 
 @inner
