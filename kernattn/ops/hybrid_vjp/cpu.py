@@ -12,10 +12,10 @@ from kernattn.ops.block_softmax_vjp.cpu import block_softmax_vjp
 from kernattn.ops.block_softmax_vjp.rows_loops import PRECISE
 from kernattn.ops.causal_vjp.cpu import in_loops
 from kernattn.ops.features.sides import queries
+from kernattn.ops.features_vjp.far import narrow_cotangents, widen
 from kernattn.ops.hybrid import reference as forward
 from kernattn.ops.hybrid_vjp import reference
 from kernattn.ops.hybrid_vjp.apart import Found, Given, Made, Parts, apart
-from kernattn.ops.key_state_vjp.far import narrow_cotangents, widen
 from kernattn.ops.key_state_vjp.walks import loops_take
 
 
