@@ -10,35 +10,34 @@ from torch._C._dynamo import eval_frame
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from kernattn import attention
-from kernattn._arrays.bridge import cast
 from kernattn._arrays.graphs import in_a_graph
-from kernattn._arrays.namespaces import namespace
 from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
 from kernattn._runtime.checks import boolean
-from kernattn.attention import GatedState, GatedStretch, LinearState, WindowState, _gated_states
+from kernattn.attention import LinearState, WindowState
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, KernattnError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
 from kernattn.features._choose import factory
 from kernattn.features._learnt import can_fold, number_shapes
-from kernattn.ops.gated.reference import log_decays
+from kernattn.torch._in_graphs import OPS, autocast, check_gates, into, sums_dtype
 from kernattn.torch._ops import STEP, TORCH_OPS
 from kernattn.torch._plans import plan_of
 from kernattn.torch._recipes import FIXED, recipe_of, remade
 from kernattn.torch._specs import KeptMap, map_of, names_of
+from kernattn.torch._traced_gated import (  # noqa: F401 (namesakes, too)
+    gated_linear_attention,
+    gated_linear_attention_step,
+    gated_state,
+    member,
+    merge_gated,
+)
 
-OPS = torch.ops.kernattn
 LEAVES = {name: tuple(leaf.name for leaf in op.leaves.values()) for name, op in (TORCH_OPS | {"step": STEP}).items()}
 """The names of the tensors that an op takes, in its order."""
 
 SPECS = {name: op.record.maps for name, op in (TORCH_OPS | {"step": STEP}).items()}
 """The names of the maps that it takes after them."""
-
-
-def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return tensors in the dtype of autocast where that is on."""
-    return cast(torch, tensors)
 
 
 def _run(name: str, in_place: bool, phi: FeatureMap, backend: str | None, given: dict[str, Any]) -> Any:
@@ -91,14 +90,9 @@ def _numbers(phi: LearntMap) -> tuple[dict[str, Any], Tensor | None]:
     return given, None
 
 
-def _wide(x: Tensor) -> torch.dtype:
-    """Return the dtype in which sums over x run; without the table of the core, which a graph would guard."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
 def _times(x: Tensor, ratio: Tensor) -> Tensor:
     """Return rows times a ratio, by way of the dtype in which sums over them run."""
-    wide = _wide(x)
+    wide = sums_dtype(x)
     return (x.to(wide) * ratio.to(wide)).to(x.dtype)
 
 
@@ -158,17 +152,6 @@ def _plain(result: Any) -> Any:
 
 
 _by_array_operations = torch._dynamo.nonstrict_trace(_traced_below)
-
-
-def _member_below(name: str, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Return the arguments that a member of gated attention makes of tensors, traced below it."""
-    try:
-        return getattr(attention.gates, name)(*given, **options)
-    except KernattnError as error:
-        raise UnsupportedFakeTensorException(str(error)) from error
-
-
-member = torch._dynamo.nonstrict_trace(_member_below)
 
 
 def _plan_name(pattern: Any, q: Tensor, k: Tensor, causal: bool) -> str:
@@ -231,7 +214,7 @@ def causal_linear_attention(
         _one_draw(state.fingerprint, _drawn(phi).fingerprint)
         given |= _leaves(state)
     if g is not None or gk is not None:
-        _check_gates(q, {"g": g, "gk": gk})
+        check_gates(q, {"g": g, "gk": gk})
         logs = {"g": None if g is None else g.expand(*g.shape[:-1], q.shape[-2]), "gk": gk}
         made = _run("decayed", False, phi, backend, given | logs)
     else:
@@ -297,16 +280,7 @@ def linear_attention_step(
         token, after = made, state
     else:
         token, after = made[0], LinearState(made[1], made[2], made[3], state.fingerprint)
-    return _into(out, token), after
-
-
-def _into(out: Tensor | None, token: Tensor) -> Tensor:
-    """Return the output of a token, written into the tensor that was given for it."""
-    if out is None:
-        return token
-    if out.shape != token.shape or out.dtype != token.dtype:
-        raise ShapeError("out must have the shape and dtype of the output")
-    return out.copy_(token)
+    return into(out, token), after
 
 
 def _leaves(state: LinearState) -> dict[str, Tensor]:
@@ -337,7 +311,7 @@ def softmax_with_lse(
             raise ShapeError("scale must be a number, or an array of shape ()")
         if not scale.is_floating_point():
             raise DTypeError("scale must have one of the floating dtypes")
-        wide = _wide(q)
+        wide = sums_dtype(q)
         q, scale = (q.to(wide) * scale.to(wide)).to(q.dtype), 1.0
     elif scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float)):
         raise ParameterError("scale must be a finite number")
@@ -351,92 +325,6 @@ def softmax_with_lse(
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         out, lse = OPS.block_softmax(q, k, v, key_mask, key_bias, scale, plan, backend)
     return out, lse
-
-
-def gated_linear_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    g: Tensor | None = None,
-    gk: Tensor | None = None,
-    beta: Tensor | None = None,
-    erase: Any = None,
-    scale: float | None = None,
-    l2_normalise: bool = False,
-    state: GatedState | None = None,
-    key_mask: Tensor | None = None,
-    segment_ids: Tensor | None = None,
-    backend: str | None = None,
-) -> tuple[Tensor, GatedState]:
-    q, k, v = autocast(q, k, v)
-    read = write = s = None
-    if erase is not None:
-        if beta is not None or not isinstance(erase, tuple | list) or len(erase) != 2 or any(x is None for x in erase):
-            raise ParameterError("erase must be a pair of arrays, and excludes beta")
-        read, write = erase
-    if state is not None:
-        if type(state) is not GatedState:
-            raise DTypeError("state must be a GatedState, as gated_linear_attention returns it")
-        s = state.s
-    _check_gates(q, {"g": g, "gk": gk, "beta": beta, "erase[0]": read, "erase[1]": write, "state": s})
-    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float)):
-        raise ParameterError("scale must be a finite number")
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    l2_normalise = boolean("l2_normalise", l2_normalise)
-    g, beta = (None if x is None else x.expand(*x.shape[:-1], q.shape[-2]) for x in (g, beta))
-    out, after = OPS.gated(q, k, v, g, gk, beta, read, write, s, key_mask, segment_ids, scale, l2_normalise, backend)
-    return out, GatedState(after)
-
-
-def _check_gates(q: Tensor, gates: dict[str, Tensor | None]) -> None:
-    """Raise unless what stands beside keys has a dtype and as many tokens as the public functions ask for."""
-    wide = _wide(q)
-    for name, x in gates.items():
-        if x is not None and x.dtype != wide and (x.dtype != q.dtype or name == "state"):
-            raise DTypeError(f"{name} must have the dtype of q, or that of sums over it")
-    for name in ("g", "beta"):
-        x = gates.get(name)
-        if x is not None and (x.ndim < 1 or x.shape[-1] not in (1, q.shape[-2])):
-            raise ShapeError(f"{name} must be (..., n) or (..., 1)")
-
-
-def gated_linear_attention_step(
-    state: GatedState | None, q: Tensor, k: Tensor, v: Tensor, *, erase: Any = None, reuse_state: bool = False,
-    out: Tensor | None = None, **options: Any,
-) -> tuple[Tensor, GatedState]:  # fmt: skip
-    for name in ("g", "beta", "key_mask", "gk"):
-        if options.get(name) is not None:
-            options[name] = options[name][..., None, :] if name == "gk" else options[name][..., None]
-    if erase is not None:
-        erase = erase[0][..., None, :], erase[1][..., None, :]
-    q, k, v = q[..., None, :], k[..., None, :], v[..., None, :]
-    token, after = gated_linear_attention(q, k, v, erase=erase, state=state, **options)
-    if reuse_state and state is not None:
-        after = GatedState(state.s.copy_(after.s))
-    return _into(out, token[..., 0, :]), after
-
-
-def gated_state(
-    k: Tensor,
-    v: Tensor,
-    *,
-    g: Tensor | None = None,
-    gk: Tensor | None = None,
-    beta: Tensor | None = None,
-    erase: Any = None,
-    **options: Any,
-) -> GatedStretch:
-    given = {"g": g, "gk": gk, "beta": beta, "erase": erase, **options}
-    s = gated_linear_attention(k, k, v, scale=1.0, **given)[1].s
-    xp, d = namespace(s=s), k.shape[-1]
-    if beta is None and erase is None:
-        g = None if g is None else g.expand(*g.shape[:-1], k.shape[-2])
-        total = _log_decays(xp, g, gk, options.get("key_mask"), torch.zeros_like(s[..., :1, :1]))
-        return GatedStretch(s, total.sum(-2).exp()[..., None])
-    unit = torch.eye(d, dtype=s.dtype, device=s.device).expand(*s.shape[:-2], d, d)
-    nothing = torch.zeros_like(v[..., :1]).expand(*v.shape[:-1], d)
-    return GatedStretch(s, gated_linear_attention(k, k, nothing, scale=1.0, state=GatedState(unit), **given)[1].s)
 
 
 def compressed_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
@@ -519,8 +407,6 @@ def with_numbers(phi: FeatureMap, **numbers: Tensor | None) -> LearntMap:
     return LearntMap(phi, given)
 
 
-merge_gated: Any = vars(_gated_states.merge_gated)["__wrapped__"]  # without flags of NumPy, which no graph traces
-_log_decays: Any = vars(log_decays)["__wrapped__"]
 kernel_attention, lsh_attention, routing_attention = (
     _outside_graphs(function, "it decides on the host what to compute")
     for function in (attention.kernel_attention, attention.lsh_attention, attention.routing_attention)

@@ -1,0 +1,40 @@
+"""What the functions share that graphs of PyTorch hold."""
+
+import torch
+from torch import Tensor
+
+from kernattn._arrays.bridge import cast
+from kernattn.errors import DTypeError, ShapeError
+
+OPS = torch.ops.kernattn
+
+
+def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return tensors in the dtype of autocast where that is on."""
+    return cast(torch, tensors)
+
+
+def sums_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype in which sums over x run; without the table of the core, which a graph would guard."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def into(out: Tensor | None, token: Tensor) -> Tensor:
+    """Return the output of a token, written into the tensor that was given for it."""
+    if out is None:
+        return token
+    if out.shape != token.shape or out.dtype != token.dtype:
+        raise ShapeError("out must have the shape and dtype of the output")
+    return out.copy_(token)
+
+
+def check_gates(q: Tensor, gates: dict[str, Tensor | None]) -> None:
+    """Raise unless what stands beside keys has a dtype and as many tokens as the public functions ask for."""
+    wide = sums_dtype(q)
+    for name, x in gates.items():
+        if x is not None and x.dtype != wide and (x.dtype != q.dtype or name == "state"):
+            raise DTypeError(f"{name} must have the dtype of q, or that of sums over it")
+    for name in ("g", "beta"):
+        x = gates.get(name)
+        if x is not None and (x.ndim < 1 or x.shape[-1] not in (1, q.shape[-2])):
+            raise ShapeError(f"{name} must be (..., n) or (..., 1)")
