@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj as is_array
 
 from kernattn._arrays.bridge import autocast
-from kernattn._arrays.namespaces import FLOATS, Array, constant, dtype_name, namespace, placement, unmasked
+from kernattn._arrays.namespaces import FLOATS, Array, constant, dtype_name, namespace, placement
 from kernattn._arrays.shapes import broadcast
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._plans.parts import kept
@@ -65,7 +65,6 @@ def op_arguments(
     near_bias: Array | None,
 ) -> tuple[Any, ...]:
     """Return what the op takes, `keep` apart: in place of specs the features of maps that have none."""
-    k, v = unmasked(k, key_mask), unmasked(v, key_mask)
     queries, keys, q_spec, k_spec = lowered(phi, q, k, key_mask)
     specs: list[MapSpec | ScaledFeatures] = []
     for x, rows, spec, features in ((q, queries, q_spec, phi.scaled_query), (k, keys, k_spec, phi.scaled_key)):

@@ -225,8 +225,9 @@ def prepared(
         check_window_state(state, phi, window, q, k, v)
         lead = tuple(state.present.shape[:-1])
         k, v = (xp.concat([own, _wide(xp, x, lead, 2)], axis=-2) for own, x in ((state.k, k), (state.v, v)))
-        here = zeros(xp, (*lead, n), xp.int32, k) == 0 if mask is None else _wide(xp, mask, lead, 1)
-        mask = xp.concat([state.present, here], axis=-1)
+        if mask is not None or not _all_there(state.present):
+            here = zeros(xp, (*lead, n), xp.int32, k) == 0 if mask is None else _wide(xp, mask, lead, 1)
+            mask = xp.concat([state.present, here], axis=-1)
         if ids is not None:
             ids = np.concatenate([np.repeat(ids[..., :1], window, axis=-1), ids], axis=-1)
     if key_mask is not None and not is_sorted(mask):
@@ -244,6 +245,11 @@ def prepared(
     return op_arguments(q, k, v, phi, plan, plan, True, linear, mask, segment_ids, bias), Arrangement(
         window, key_mask, order, ids
     )
+
+
+def _all_there(present: Array) -> bool:
+    """Are all tokens of a window there? Only NumPy's arrays are asked, which costs next to nothing."""
+    return isinstance(present, np.ndarray) and bool(present.all())
 
 
 def _wide(xp: Any, x: Array, lead: tuple[int, ...], axes: int) -> Array:

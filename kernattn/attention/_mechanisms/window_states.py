@@ -111,15 +111,13 @@ def check_window_state(state: Any, phi: FeatureMap, window: int, q: Array, k: Ar
 
 def rolled(xp: Any, window: int, k: Array, v: Array, mask: Array | None) -> tuple[Array, Array, Array]:
     """Return the last tokens of k (..., l, d), v and a mask, with absent ones before them where there are too few."""
-    lead, length = leading(2, k=k, v=v), k.shape[-2]
-    mask = zeros(xp, (length,), xp.int32, k) == 0 if mask is None else mask
-    rows = [xp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (k, v)]
+    lead, length = leading(2, k=k, v=v), min(window, k.shape[-2])
+    first = k.shape[-2] - length
+    mask = zeros(xp, (length,), xp.int32, k) == 0 if mask is None else mask[..., first:]
+    rows = [xp.broadcast_to(x[..., first:, :], (*lead, length, x.shape[-1])) for x in (k, v)]
     rows.append(xp.broadcast_to(mask, (*lead, length))[..., None])
-    missing = max(0, window - length)
-    if missing:
-        rows = [xp.concat([zeros(xp, (*lead, missing, x.shape[-1]), x.dtype, x), x], axis=-2) for x in rows]
-    # copies, for a view would keep all tokens
-    last_k, last_v, present = (xp.concat([x[..., x.shape[-2] - window :, :]], axis=-2) for x in rows)
+    missing = (zeros(xp, (*lead, window - length, x.shape[-1]), x.dtype, x) for x in rows)
+    last_k, last_v, present = (xp.concat(pair, axis=-2) for pair in zip(missing, rows, strict=True))  # no views
     return last_k, last_v, present[..., 0]
 
 
