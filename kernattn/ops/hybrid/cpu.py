@@ -35,8 +35,8 @@ def hybrid(
     streams = known(plan, causal, state is not None).streams
     found = None
     if len(streams) == 1 and q.shape[-2] == k.shape[-2] and _is_lag(streams[0]):
-        near, lse = block_softmax(q, k, v, scale, within, key_mask, None)
-        found = _lagged(q, k, v, q_spec, k_spec, streams[0], state, key_mask, segment_ids, near.shape)
+        shape = (*np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2]), *v.shape[-2:])
+        found = _lagged(q, k, v, q_spec, k_spec, streams[0], state, key_mask, segment_ids, shape)
     if found is None:
         made = joined(
             features.causal, block_softmax, q, k, v, q_spec, k_spec, scale, plan, within, causal,
@@ -44,6 +44,7 @@ def hybrid(
         )  # fmt: skip
         return narrow(made[0], given), *made[1:]
     far, normaliser, after = found
+    near, lse = block_softmax(q, k, v, scale, within, key_mask, None)
     shares, normaliser = shares_of(np, exact(np, lse, near_bias), normaliser)
     _blend(near, far, *shares)
     out = narrow(far, given)

@@ -76,7 +76,10 @@ def apart(parts: Parts, given: Given, made: Made, learn: bool) -> Found | None:
     k_numbers: MapCotangent | None = None
     before = None
     normaliser = Normaliser(peak - parts.row_scales(given.q, given.q_spec), z)
-    for stream in known(given.plan, given.causal, given.state is not None).streams:
+    streams = known(given.plan, given.causal, given.state is not None).streams
+    if host and len(streams) == 1:  # all queries then, also those that see no key yet: these are not copied
+        streams = known(given.plan, given.causal, not streams[0].reverse).streams
+    for stream in streams:
         found = _of_stream(parts.causal_vjp, stream, given, made.after, out, normaliser, g, learn)
         if found is None:
             return None
@@ -143,7 +146,8 @@ def _of_log_scale(xp: ModuleType, x: Array, spec: MapSpec, dr: Array, learn: boo
     if spec.row_weights is None and spec.row_form is None:
         return None, None
     dr = sum_onto(xp, dr, tuple(x.shape[:-1]))[..., None]
-    x = xp.where(dr == 0, xp.zeros_like(x), x)
+    if not (isinstance(x, np.ndarray) and dr.all()):  # else what has no cotangent may be anything
+        x = xp.where(dr == 0, xp.zeros_like(x), x)
     weights = None
     if learn and spec.row_weights is not None:
         weights = xp.sum(xp.reshape(dr * x * x, (-1, x.shape[-1])), axis=0)
