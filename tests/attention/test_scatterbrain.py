@@ -15,6 +15,8 @@ PATTERNS = {
     "window": WINDOW,
     "dilated": ka.patterns.local(6, dilation=3),
     "heads": ka.patterns.per_head([WINDOW, ka.patterns.sinks(2)]),
+    "blocks": ka.patterns.documents(np.arange(67) // 9),
+    "ahead": ka.patterns.local(2, 11),
 }
 POSITIVE = ka.random_features(ka.kernels.Softmax(), 4, 16, "positive", rng=1)
 MAPS = {
@@ -25,15 +27,17 @@ MAPS = {
 }
 
 
-def oracle(q, k, v, phi, pattern, causal=False, mask=None):
+def oracle(q, k, v, phi, pattern, causal=False, mask=None, ids=None, bias=0.0):
     """The matrix of weights, in float64."""
     q, k, v = map(to_numpy, (q, k, v))
     n, length = q.shape[-2], k.shape[-2]
     plan = pattern.plan(n, length, causal=causal)
     on = np.stack([plan.mask(head) for head in range(len(plan.heads))])
     scale = getattr(getattr(phi, "kernel", None), "scale", None) or 0.5
-    weights = np.where(on, np.exp(scale * q @ np.swapaxes(k, -1, -2)), phi.query(q) @ np.swapaxes(phi.key(k), -1, -2))
+    exact = np.exp(scale * q @ np.swapaxes(k, -1, -2) + bias)
+    weights = np.where(on, exact, phi.query(q) @ np.swapaxes(phi.key(k), -1, -2))
     weights = np.where(np.tri(n, length, length - n, dtype=bool) if causal else True, weights, 0)
+    weights = weights if ids is None else np.where(ids[..., length - n :, None] == ids[..., None, :], weights, 0)
     weights = weights if mask is None else np.where(mask[..., None, :], weights, 0)
     total = weights.sum(axis=-1, keepdims=True)
     return np.where(total == 0, 0, weights @ v / np.where(total == 0, 1, total))
@@ -54,6 +58,9 @@ def tokens(n, length, dtype="float64", seed=1):
         (30, 30, False, True, "float64", "heads", "trigonometric"),
         (30, 31, True, False, "float64", "dilated", "elu1"),
         (33, 33, True, False, "float16", "window", "positive"),
+        (67, 67, True, True, "float64", "blocks", "positive"),
+        (9, 67, False, True, "float32", "blocks", "elu1"),
+        (67, 67, False, True, "float64", "ahead", "trigonometric"),
     ],
 )
 def test_agrees_with_the_oracle(n, length, causal, masked, dtype, pattern, phi):
@@ -65,6 +72,28 @@ def test_agrees_with_the_oracle(n, length, causal, masked, dtype, pattern, phi):
         out = ka.attention.scatterbrain_attention(q, k, v, phi, pattern, causal=causal, key_mask=mask, backend=backend)
         assert out.dtype == q.dtype
         np.testing.assert_allclose(to_numpy(out), wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("backend", [None, "reference"])
+@pytest.mark.parametrize(("n", "causal"), [(67, True), (67, False), (30, False)])
+def test_segments(n, causal, backend):
+    """Neither on the pattern nor elsewhere is another segment seen; runs differ from one head to the other."""
+    q, k, v = tokens(n, 67)
+    ids = np.sort(np.random.default_rng(3).integers(0, 4, (2, 67)), axis=-1)
+    given = {"causal": causal, "segment_ids": ids, "near_bias": 0.7, "backend": backend}
+    for pattern in (WINDOW, ka.patterns.documents(np.arange(67) // 9)):
+        out = ka.attention.scatterbrain_attention(q, k, v, POSITIVE, pattern, **given)
+        wanted = oracle(q, k, v, POSITIVE, pattern, causal, None, ids, 0.7)
+        np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("pattern", ["window", "dilated", "heads"])
+def test_a_bias_a_head(pattern):
+    q, k, v = tokens(30, 30)
+    bias = np.array([1.5, -0.5])
+    out = ka.attention.scatterbrain_attention(q, k, v, POSITIVE, PATTERNS[pattern], near_bias=bias)
+    wanted = oracle(q, k, v, POSITIVE, PATTERNS[pattern], bias=bias[:, None, None])
+    np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("causal", [False, True])
