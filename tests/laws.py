@@ -27,7 +27,7 @@ def num_features_of(phi, x, side="key"):
     spec = getattr(phi, f"{side}_spec")
     if spec is not None:
         omega, row_weights, offset, form = _plain(spec)
-        return oracles.from_spec(x, spec.kind, omega, row_weights, offset, spec.amplitude, form)
+        return oracles.from_spec(x, spec.kind, omega, row_weights, offset, spec.amplitude, form, spec.normalised)
     if x.shape[-2] == 0:
         return oracles.explicit(np.zeros((*x.shape[:-1], phi.num_features_of(x.shape[-1]))))
     values = to_numpy(getattr(phi, side)(x))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import kernattn as ka
 from laws import arrays
+from seam import MapSpec
 
 DIM = 5
 FEATURES = 12  # 2.4 blocks of orthogonal rows
@@ -27,6 +28,8 @@ OTHERS = {  # families whose laws a few cases show
     "favor_sharp_asymmetric": lambda: random(
         ka.kernels.Softmax(), "favor_sharp_asymmetric", data=(arrays(6, (20, DIM))[0], arrays(7, (20, DIM))[0] + 0.5)
     ),
+    "hedgehog": lambda: fitted("exp_pair", FEATURES // 2),
+    "hedgehogs": lambda: fitted("exp", FEATURES, 2),
     "cosformer": lambda: ka.features.cosformer(8),
     "taylor2": ka.features.taylor2,
     "neurons": lambda: random(ka.kernels.ArcCosine(1)),
@@ -45,6 +48,16 @@ OTHERS = {  # families whose laws a few cases show
 def random(kernel, estimator="auto", number=FEATURES, **options):
     """A map of that kernel."""
     return ka.random_features(kernel, DIM, number, estimator, rng=2, **options)
+
+
+def fitted(kind, frequencies, sides=1):
+    """A map such as a fit makes, a softmax over features: of rows, or one of queries and one of keys."""
+    rng = np.random.default_rng(8)
+    specs = [
+        MapSpec(kind, rng.standard_normal((frequencies, DIM)), None, rng.standard_normal(FEATURES), normalised=True)
+        for _ in range(sides)
+    ]
+    return ka.features.Fitted(ka.kernels.Softmax(), "hedgehog", *specs, *[None] * (2 - sides), 0.1, "positive", 0.2)
 
 
 def cube(u):

@@ -105,7 +105,7 @@ def row_form(x, factor, centre, linear):
     return (x @ linear - np.sum(((x - centre) @ factor.T) ** 2, axis=-1) / 2)[..., None]
 
 
-def from_spec(x, kind, omega, row_weights, offset, amplitude, form=None):
+def from_spec(x, kind, omega, row_weights, offset, amplitude, form=None, normalised=False):
     """The formulas of MapSpec, in the log domain; `form` are F, c and l of its row_form."""
     d = x.shape[-1]
     u = x if omega is None else x @ omega.T
@@ -115,6 +115,8 @@ def from_spec(x, kind, omega, row_weights, offset, amplitude, form=None):
         r = r + row_form(x, *form)
     b = 0.0 if offset is None else offset
     scale = np.log(amplitude)
+    if normalised:
+        r = -np.logaddexp.reduce((u if kind == "exp" else np.concatenate([u, -u], axis=-1)) + b, axis=-1)[..., None]
     if kind == "elu1":
         return Features(np.ones_like(u), elu1(u).log + scale, elu1(u).log + scale)
     if kind == "relu":

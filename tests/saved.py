@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 
 import kernattn as ka
+from seam import MapSpec, QuadraticForm
 
 DIM = 3
 DATA = np.random.default_rng(7).standard_normal((12, DIM))
@@ -21,6 +22,15 @@ def _random(kernel, estimator="auto", number=8, **options):
 
 def _gram():
     return ka.kernels.Gaussian()(DATA)
+
+
+def _fitted():
+    """A map such as fits make: of queries with a quadratic form, of keys with features that sum to 1."""
+    rng = np.random.default_rng(3)
+    form = QuadraticForm(rng.standard_normal((2, DIM)), *rng.standard_normal((2, DIM)))
+    queries = MapSpec("exp", rng.standard_normal((8, DIM)), row_form=form)
+    keys = MapSpec("exp_pair", rng.standard_normal((4, DIM)), offset=rng.standard_normal(8), normalised=True)
+    return ka.features.Fitted(SOFTMAX, "omega", queries, keys, 0.1, "positive", 0.2)
 
 
 MAKERS = {
@@ -57,6 +67,7 @@ MAKERS = {
     "exact_polynomial": lambda: ka.features.polynomial(2, 0.5, 1.0),
     "taylor2": lambda: ka.features.taylor2(0.5),
     "quadrature": lambda: ka.features.quadrature(SOFTMAX, DIM, 2, "smolyak"),
+    "fitted": _fitted,  # written by 0.2
     "tensor_sketch": lambda: _random(POLYNOMIAL, "tensor_sketch"),
     "gaussian_sketch": lambda: _random(POLYNOMIAL, "gaussian_sketch"),
     "rademacher_sketch": lambda: _random(POLYNOMIAL, "rademacher_sketch"),

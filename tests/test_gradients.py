@@ -17,7 +17,7 @@ from xp import backends, to_numpy
 BACKENDS = backends("causal_vjp")
 NAMES = [
     "elu1", "relu", "exp", "trigonometric-softmax", "phase-ard", "positive-softmax", "hyperbolic-ard",
-    "optimal_positive-softmax", "favor_sharp", "favor_sharp_asymmetric",
+    "optimal_positive-softmax", "favor_sharp", "favor_sharp_asymmetric", "hedgehog", "hedgehogs",
 ]  # fmt: skip
 STEP = 1e-6
 D = maps.DIM
@@ -161,7 +161,9 @@ def test_patterns_biases_and_log_normalisers(backend):
     assert all(x.shape == y.shape for x, y in zip(alone, without, strict=True))
 
 
-@pytest.mark.parametrize("name", ["phase-ard", "trigonometric-softmax", "hyperbolic-ard", "optimal_positive-softmax"])
+@pytest.mark.parametrize(
+    "name", ["phase-ard", "trigonometric-softmax", "hyperbolic-ard", "optimal_positive-softmax", "hedgehog"]
+)
 def test_numbers_of_a_map_are_learnt(name):
     spec = maps.make(name).spec
     q, k, v, _, mask, _ = inputs()

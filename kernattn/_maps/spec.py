@@ -14,7 +14,7 @@ from kernattn._maps.chains import Chains
 from kernattn._maps.kinds import KINDS
 from kernattn._runtime.checks import host_form, instance_of, one_of, positive_number, summary
 from kernattn._runtime.lazy import lazy, without_lazy
-from kernattn.errors import DTypeError, ShapeError
+from kernattn.errors import DTypeError, ParameterError, ShapeError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,7 +48,8 @@ class MapSpec:
     r"""A feature map as plain numbers.
 
     With :math:`u = \Omega x` (or :math:`u = x` where `omega` is None) and :math:`r = \sum_i w_i x_i^2`, to which
-    `row_form` is added, the features of row :math:`x` are `amplitude` times
+    `row_form` is added, the features of row :math:`x` are `amplitude` times what the table says; where the map is
+    `normalised`, those over their sum, in which r cancels.
 
     ========  =============================================  ==================
     kind      features                                       log scale
@@ -75,6 +76,9 @@ class MapSpec:
         Multiplies every feature; positive.
     row_form : QuadraticForm or None
         What else the row's log scale has, where its squares are not those of single entries.
+    normalised : bool
+        Whether the features of a row, of kind "exp" or "exp_pair", are divided by their sum: a softmax over features.
+        There are no `row_weights` and no `row_form` then, and an `omega` of rows.
     """
 
     kind: str
@@ -83,11 +87,14 @@ class MapSpec:
     offset: Float64 | None = None
     amplitude: float = 1.0
     row_form: QuadraticForm | None = None
+    normalised: bool = False
     of_arrays: ClassVar[bool] = False  # True where numbers are arrays of a framework, which no loop reads
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, KINDS)
         positive_number("amplitude", self.amplitude)
+        if self.normalised:
+            self._check_normalised()
         if self.omega is None:
             self._check("d", "M")
             return
@@ -111,6 +118,12 @@ class MapSpec:
                 f"{name} must be float64 for a map whose numbers, up to {self.largest:.1e}, float32 does not hold; "
                 f"got {dtype}"
             )
+
+    def _check_normalised(self) -> None:
+        if not self.per_feature or not isinstance(self.omega, np.ndarray):
+            raise ParameterError('a normalised map must be of kind "exp" or "exp_pair", and have an array as omega')
+        if self.row_weights is not None or self.row_form is not None:
+            raise ParameterError("a normalised map must have no row_weights and no row_form: they would cancel")
 
     def _check(self, dim: int | str, features: int | str) -> None:
         if self.row_weights is not None:
@@ -137,24 +150,29 @@ class MapSpec:
     @lazy
     def unprojected(self) -> MapSpec:
         """The map without its frequencies, for an op that brings the projections."""
-        return replace(self, omega=None)
+        return replace(self, omega=None, normalised=False)
 
     @lazy
     def nonlinear(self) -> MapSpec:
         """The map of projections whose rows' log scales come from elsewhere."""
-        return replace(self, omega=None, row_weights=None, row_form=None)
+        return replace(self, omega=None, row_weights=None, row_form=None, normalised=False)
 
     @lazy
     def unscaled(self) -> MapSpec:
         """The map without its rows' log scales, which cancel between the features of a query."""
-        if self.row_weights is None and self.row_form is None:
+        if self.row_weights is None and not self.scales_apart:
             return self
-        return replace(self, row_weights=None, row_form=None)
+        return replace(self, row_weights=None, row_form=None, normalised=False)
 
     @lazy
     def direct(self) -> bool:
         """Do loops read rows as they are, and compute of them whatever else the map needs?"""
-        return self.row_form is None and not isinstance(self.omega, Chains)
+        return not self.scales_apart and not isinstance(self.omega, Chains)
+
+    @property
+    def scales_apart(self) -> bool:
+        """Has the row's log scale parts that no loop computes of the rows that it reads?"""
+        return self.row_form is not None or self.normalised
 
     @lazy
     def content(self) -> str:

@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from kernattn._arrays.namespaces import Array, constant, zeros
+from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
 from kernattn._sums.units import restored, scaled_down
 
@@ -13,6 +14,8 @@ def row_scale(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any] =
     """Return the log scale r of rows x (..., n, d) of an accumulation dtype, (..., n, 1); `put` brings host values."""
     dtype, weights, form = x.dtype, spec.row_weights, spec.row_form
     row = zeros(xp, (*x.shape[:-1], 1), dtype, x)
+    if spec.normalised:
+        return -log_sum(xp, _logs(xp, x, spec, put))
     if weights is None and form is None:
         return row
     x, octaves = scaled_down(xp, x)
@@ -29,3 +32,17 @@ def row_scale(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any] =
 def _restore_twice(xp: ModuleType, y: Array, octaves: Array) -> Array:
     """Return y 4^octaves, held."""
     return restored(xp, restored(xp, y, octaves), octaves)
+
+
+def log_sum(xp: ModuleType, logs: Array) -> Array:
+    """Return log sum_a e^(l_a) of rows of logs (..., n, M), (..., n, 1)."""
+    top = xp.max(logs, axis=-1, keepdims=True)
+    return top + xp.log(xp.sum(xp.exp(logs - top), axis=-1, keepdims=True))
+
+
+def _logs(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any]) -> Array:
+    """Return the logs of the features of a map that is normalised, before they are."""
+    x, octaves = scaled_down(xp, x)
+    u = restored(xp, xp.matmul(x, put(xp, spec.omega, x.dtype, x).T), octaves)
+    u = KINDS[spec.kind].formula(xp, u)
+    return u if spec.offset is None else u + put(xp, spec.offset, x.dtype, x)

@@ -7,6 +7,7 @@ from kernattn.features._choose.combinations import Combination, combinations
 from kernattn.features._choose.estimator import Estimator
 from kernattn.features._choose.factory import random_features
 from kernattn.features._choose.families import estimators
+from kernattn.features._choose.fit import fit
 from kernattn.features._choose.recommend import Choice, Recommendation, recommend
 from kernattn.features._choose.table import ESTIMATORS
 from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct
@@ -19,6 +20,7 @@ from kernattn.features._exponential.asymmetric import AsymmetricExponential
 from kernattn.features._exponential.dense import DenseExponential
 from kernattn.features._exponential.positive import Hyperbolic, OptimalPositive, Positive
 from kernattn.features._files import load
+from kernattn.features._fitted.map import Fitted
 from kernattn.features._learnt import LearntMap, with_numbers
 from kernattn.features._neurons.arccosine import ArcCosineFeatures
 from kernattn.features._neurons.generalized import FUNCTIONS, ROW_FACTORS, Generalized, generalized
@@ -58,6 +60,7 @@ __all__ = [
     "Elementwise",
     "Estimator",
     "FeatureMap",
+    "Fitted",
     "FromFunction",
     "GaussianSketch",
     "Generalized",
@@ -88,6 +91,7 @@ __all__ = [
     "elu1",
     "estimators",
     "exp",
+    "fit",
     "from_function",
     "generalized",
     "load",

@@ -36,7 +36,8 @@ def checked_data(data: Array, dim: int | None = None, name: str = "data") -> Flo
         raise EmptyInputError(f"{name} must have rows and columns; got shape {tuple(data.shape)}")
     sample = to_numpy64(data)
     if not np.isfinite(sample).all():
-        raise ParameterError(f"{name} must be finite; it holds NaN or infinity")
+        row = int(np.argmin(np.isfinite(sample).all(axis=1)))
+        raise ParameterError(f"{name} must be finite; it holds NaN or infinity in row {row}")
     return sample
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import PathLike
 
 from kernattn._maps.chains import Chains
+from kernattn._maps.spec import MapSpec, QuadraticForm
 from kernattn.errors import FileFormatError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.table import ESTIMATORS
@@ -12,6 +13,7 @@ from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct
 from kernattn.features._deterministic.cosformer import Cosformer
 from kernattn.features._deterministic.elementwise import Elementwise
 from kernattn.features._deterministic.quadrature import Quadrature
+from kernattn.features._fitted.map import Fitted
 from kernattn.features._neurons.generalized import Generalized
 from kernattn.features._nystrom.map import Nystrom
 from kernattn.features._polynomial.taylor import Taylor2
@@ -24,6 +26,7 @@ MAPS: tuple[type, ...] = (  # besides those of `ESTIMATORS`
     Concatenated,
     Cosformer,
     Elementwise,
+    Fitted,
     Generalized,
     Nystrom,
     Quadrature,
@@ -38,7 +41,7 @@ def known_types() -> dict[str, type]:
     """Return the classes that a file may hold, by `type_name`."""
     drawn = (row.cls for row in ESTIMATORS.values())
     parts = (cls for table in (ALGEBRA, KERNELS, PROJECTIONS) for cls in table.values())
-    return {type_name(cls): cls for cls in (Chains, *MAPS, *drawn, *parts)}
+    return {type_name(cls): cls for cls in (Chains, MapSpec, QuadraticForm, *MAPS, *drawn, *parts)}
 
 
 def load(path: str | PathLike[str]) -> FeatureMap:

@@ -93,7 +93,8 @@ class LearntMap(FeatureMap):
             plain: dict[str, Any] = {name: to_numpy64(number) for name, number in given.items()}
             return replace(spec, **plain)
         numbers = {name: getattr(spec, name) for name in NUMBERS} | given
-        return LearntSpec(spec.kind, amplitude=spec.amplitude, row_form=spec.row_form, base=spec, **numbers)
+        kept = {name: getattr(spec, name) for name in ("amplitude", "row_form", "normalised")}
+        return LearntSpec(spec.kind, **kept, base=spec, **numbers)
 
     def _rows(self, x: Array) -> Array:
         """Return rows scaled as the kernel's new number asks, where frequencies are factors and cannot be."""

@@ -38,12 +38,34 @@ def test_formula(rank, d, weighted, dtype):
     np.testing.assert_array_equal(np.sign(scales[held]), np.sign(own[held]))
 
 
+@pytest.mark.parametrize("kind", ["exp", "exp_pair"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_features(kind, dtype):
+    """Of rows that are normalised: far ones too, whose projections no float holds."""
+    rng, dtype = np.random.default_rng(1), np.dtype(dtype)
+    spec = MapSpec(kind, rng.standard_normal((12 if kind == "exp" else 6, 5)), None, np.arange(12.0), normalised=True)
+    x = rng.standard_normal((3, 70, 5)).astype(dtype)
+    x[1, 0] *= 1e20
+    x[2, 69] *= 1e37 if dtype == np.float32 else 1e307
+    scales = given_scales(x, spec, dtype).reshape(3, 70)
+    with np.errstate(over="ignore"):
+        own = row_scale(np, x.astype(np.float64), spec)[..., 0]
+    near = 200 * np.finfo(dtype).eps
+    np.testing.assert_allclose(scales[:2], own[:2], rtol=near, atol=near)
+    assert np.isfinite(scales).all()
+    assert np.isfinite(own).all()
+    assert scales[2, 69] < -1e30
+
+
 def test_neighbours_change_no_digit():
     spec, x = spec_of(64, 64, False), np.random.default_rng(1).standard_normal((200, 64)).astype(np.float32)
     x[::7] *= np.float32(1e25)
     scales = given_scales(x, spec, x.dtype)
+    shares = MapSpec("exp_pair", spec.omega, normalised=True)
+    sums = given_scales(x, shares, x.dtype)
     for rows in (1, 2, 63, 65, 130):
         np.testing.assert_array_equal(given_scales(x[200 - rows :].copy(), spec, x.dtype), scales[200 - rows :])
+        np.testing.assert_array_equal(given_scales(x[200 - rows :].copy(), shares, x.dtype), sums[200 - rows :])
 
 
 def test_far_rows_are_computed_by_the_loop(monkeypatch):

@@ -43,7 +43,7 @@ def map_input(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str,
     real = "float64" if accumulator == "double" else "float32"
     if spec is not None:
         scale = NULL
-        if whole and spec.row_form is not None:
+        if whole and spec.scales_apart:
             wide = cupy.asarray(x, dtype=real)
             scale = cupy.ascontiguousarray(row_scale(namespace(x=wide), wide, spec, _constant)[..., 0])
         return MapInput(cupy.ascontiguousarray(x), scale, spec.per_feature, dtype_name(x))

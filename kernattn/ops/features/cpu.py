@@ -18,7 +18,7 @@ ROOM = 1 << 18  # features of a block that are to have 16 bits
 
 
 def features(x: Array, spec: MapSpec) -> Array:
-    chains = None if spec.row_form is not None else fast(spec.omega, FASTER_ABOVE["cpu"])
+    chains = None if spec.scales_apart else fast(spec.omega, FASTER_ABOVE["cpu"])
     if chains is not None:
         return chain_features(x, chains, spec.unprojected)
     dtype = accumulation(x)

@@ -26,7 +26,7 @@ def launch(rows: int, frequencies: int, code: MapCode, limits: runtime.Limits) -
 
 
 def features(x: Array, spec: MapSpec) -> Array:
-    if spec.row_form is not None:  # the kernel has no such log scale
+    if spec.scales_apart:  # the kernel has no such log scale
         return composed(x, spec)
     chains = fast(spec.omega, FASTER_ABOVE["gpu"])
     if chains is not None:

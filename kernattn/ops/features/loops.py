@@ -1,5 +1,7 @@
 """Features of rows, written out; and the log scales of rows that are not sums of their squares alone."""
 
+import math
+
 from kernattn.ops._numba.codegen.compile import compiled, inner
 from kernattn.ops._numba.codegen.halves import round_off
 from kernattn.ops._numba.codegen.memory import aligned, pad, tile_rows, whole, window
@@ -108,4 +110,47 @@ def write_scales(weights, centre, linear, factor_t, rank, x, scales, chunk, low,
             total -= half * squares
             if not abs(total) < limit and finite(source):
                 total = far_scale(weights, source, limit) + far_form(centre, linear, factor_t, rank, source, limit)
+            scales[first + j] = total
+
+
+@inner
+def _log_sum(y, offset, both):
+    """Return log sum_a e^(y_a + b_a), of projections y of a row; of `both` signs, with the second half of offsets."""
+    top, shifted, zero = -largest_log(y), offset.size > 0, y.dtype.type(0)
+    for a in range(y.size):
+        top = max(top, y[a] + (offset[a] if shifted else zero))
+        if both:
+            top = max(top, (offset[y.size + a] if shifted else zero) - y[a])
+    total = zero
+    for a in range(y.size):
+        total += math.exp(y[a] + (offset[a] if shifted else zero) - top)
+        if both:
+            total += math.exp((offset[y.size + a] if shifted else zero) - y[a] - top)
+    return top + math.log(total)
+
+
+@compiled
+def write_normalisers(omega_t, frequencies, offset, both, x, scales, chunk, low, high):
+    """Write -log of the sum of features of blocks low to high of `chunk` rows of x, flat (n, d): those of `both` signs.
+
+    omega_t is transposed in panels; `offset` has no entries where there is none. Projections of far rows are held.
+    """
+    x, omega_t, offset = whole(x), whole(omega_t), whole(offset)
+    dim = x.size // scales.size
+    size, row = tile_rows(chunk, x), pad(frequencies, lanes(x)) + lanes(x)
+    packed, tile = aligned(size * dim, x), aligned(size * row, x)
+    limit = largest_log(x)
+    for first in range(low * chunk, min(high * chunk, scales.size), chunk):
+        rows = min(chunk, scales.size - first)
+        for j in range(rows):
+            source, target = window(x, (first + j) * dim, dim), window(packed, j * dim, dim)
+            for i in range(dim):
+                target[i] = source[i]
+        panel_product(packed, rows, dim, omega_t, 0, frequencies, tile, row)
+        for j in range(rows):
+            source, y = window(packed, j * dim, dim), window(tile, j * row, frequencies)
+            total = -_log_sum(y, offset, both)
+            if not abs(total) < limit and finite(source):
+                project_far(omega_t, source, 0, limit, y)
+                total = -_log_sum(y, offset, both)
             scales[first + j] = total

@@ -35,7 +35,7 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
     of_omega = height * row * phi.projects
     numbers = np.zeros((slabs, of_omega + phi.features + dim if learn else 0), dtype)
     dx, far = room((*lead, dim), dtype), np.zeros(n, bool)
-    slopes = np.empty(0 if spec.row_form is None else n, dtype)
+    slopes = np.empty(n if spec.scales_apart else 0, dtype)
     own, given, of_features = rows(x, dtype), given_scales(x, spec, dtype), rows(g, dtype)
     pull = partial(
         pull_features, phi.arrays, own, given, of_features, n, dx.reshape(-1), slopes, numbers.reshape(-1), far,
@@ -46,7 +46,7 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
     by_arrays = without_flags(reference.features_vjp)
     if learn and far.any():
         return narrow_cotangents(by_arrays(*widen(dtype, x, spec, g, learn)), x)
-    if spec.row_form is not None:
+    if spec.scales_apart:
         with np.errstate(over="ignore", invalid="ignore"):
             dx += slopes.reshape(*lead, 1) * reference.slope(x.astype(dtype, copy=False), spec)
     if far.any():
@@ -57,10 +57,14 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
         return MapCotangent(dx)
     total = numbers.sum(axis=0)
     omega, rest = total[:of_omega].reshape(-1, row)[: phi.frequencies, :dim], total[of_omega:]
+    offset = rest[: phi.features]
+    if spec.normalised:
+        lost = reference.of_normaliser(x.astype(dtype, copy=False), spec, slopes.reshape(*lead, 1))
+        omega, offset = omega + lost[0], offset + lost[1]
     return MapCotangent(
         dx,
         None if spec.omega is None else omega,
-        None if spec.offset is None else rest[: phi.features],
+        None if spec.offset is None else offset,
         None if spec.row_weights is None else rest[phi.features :],
     )
 

@@ -12,7 +12,7 @@ from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import MapCode
 from kernattn.ops._cuda.runtime import Limits
 from kernattn.ops._cuda.sizes import C_TYPES, REALS, power_of_two
-from kernattn.ops.features_vjp.reference import slope
+from kernattn.ops.features_vjp.reference import of_normaliser, slope
 
 
 def pulled_code(code: MapCode, d: int, limits: Limits) -> MapCode:
@@ -22,7 +22,7 @@ def pulled_code(code: MapCode, d: int, limits: Limits) -> MapCode:
 
 def result_type(x: Array, spec: MapSpec, lead: tuple[int, ...], accumulator: str) -> str:
     """Return the C type of cotangents (*lead, n, d) of x: its own, unless more is added to them."""
-    whole = tuple(x.shape[:-2]) == lead and spec.row_form is None
+    whole = tuple(x.shape[:-2]) == lead and not spec.scales_apart
     return C_TYPES[dtype_name(x)] if whole else accumulator
 
 
@@ -51,7 +51,7 @@ class Pulled:
         asked = self.dr is not NULL
         wide = xp.astype(x, self.dr.dtype, copy=False) if asked else x
         dr = sum_onto(xp, self.dr, tuple(x.shape[:-1]))[..., None] if asked else None
-        if scale and spec.row_form is not None:
+        if scale and spec.scales_apart:
             of_form = dr * slope(wide, replace(spec, row_weights=None))
             dx = sum_onto(xp, dx, tuple(x.shape)) + xp.where(dr == 0, 0.0, of_form)
         dx = xp.astype(sum_onto(xp, dx, tuple(x.shape)), x.dtype, copy=False)
@@ -62,6 +62,9 @@ class Pulled:
             squares = xp.reshape(xp.where(dr == 0, 0.0, dr * wide * wide), (-1, x.shape[-1]))
             weights = xp.sum(squares, axis=0) * (1.0 if scale else 0.0)
         omega, offset = (None if part is NULL else xp.sum(part, axis=0) for part in (self.omega, self.offset))
+        if scale and spec.normalised:
+            lost = of_normaliser(wide, spec, dr)
+            omega, offset = omega + lost[0], None if offset is None else offset + lost[1]
         return MapCotangent(dx, omega, offset, weights)
 
 
@@ -76,7 +79,7 @@ def pulled_room(
     def zeros(wanted: bool, *shape: int) -> Any:
         return cupy.zeros((blocks, *shape), dtype=real) if wanted and learn else NULL
 
-    asked = spec.row_form is not None or (learn and spec.row_weights is not None)
+    asked = spec.scales_apart or (learn and spec.row_weights is not None)
     return Pulled(
         cupy.empty((*lead, n, d), dtype=x.dtype if result == code.input else real),
         cupy.empty((*lead, n), dtype=real) if asked else NULL,

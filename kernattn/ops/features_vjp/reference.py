@@ -12,6 +12,7 @@ from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
 from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import finite
+from kernattn._sums.row_scale import log_sum
 from kernattn._sums.units import multiplied
 from kernattn.ops.features.reference import arguments, scaled
 
@@ -61,15 +62,45 @@ def slope(x: Array, spec: MapSpec) -> Array:
         form = spec.row_form
         factor, centre, linear = (constant(xp, part, x.dtype, x) for part in (form.factor, form.centre, form.linear))
         slope = slope + linear - xp.matmul(xp.matmul(x - centre, factor.T), factor)
+    if spec.normalised:
+        slope = slope - xp.matmul(of_shares(x, shares(x, spec), spec), constant(xp, np.asarray(spec.omega), x.dtype, x))
     return slope
 
 
 def _numbers(x: Array, spec: MapSpec, f: Array, du: Array, dr: Array) -> tuple[Array | None, ...]:
     """Return the cotangents of omega, offset and row_weights, each None where the map has none."""
     xp, kind = namespace(x=x), KINDS[spec.kind]
+    lost = of_normaliser(x, spec, dr) if spec.normalised else None
     x, f, du, dr = (xp.reshape(y, (-1, y.shape[-1])) for y in (x, f, du, dr))
+    omega = None if spec.omega is None else xp.matmul(du.T, x)
+    offset = None if spec.offset is None else xp.sum(du if kind.offset == "phase" else f, axis=0)
+    if lost is not None:
+        omega, offset = omega + lost[0], None if offset is None else offset + lost[1]
     return (
-        None if spec.omega is None else xp.matmul(du.T, x),
-        None if spec.offset is None else xp.sum(du if kind.offset == "phase" else f, axis=0),
+        omega,
+        offset,
         None if spec.row_weights is None else xp.sum(dr * x * x, axis=0),
     )
+
+
+def shares(x: Array, spec: MapSpec) -> Array:
+    """Return each feature's share in the sum of a row's, (..., n, M), of a map that is normalised."""
+    xp = namespace(x=x)
+    logs = scaled(x, spec).log_scale
+    return xp.exp(logs - log_sum(xp, logs))
+
+
+def of_shares(x: Array, shares: Array, spec: MapSpec) -> Array:
+    """Return cotangents of projections, (..., n, D), of such of logs, (..., n, M)."""
+    pull = KINDS[spec.kind].pull
+    assert pull is not None
+    return pull(namespace(x=x), shares[..., : len(np.asarray(spec.omega))], shares, shares, shares)
+
+
+def of_normaliser(x: Array, spec: MapSpec, dr: Array) -> tuple[Array, Array]:
+    """Return what cotangents dr (..., n, 1) of log scales give omega and offset through a row's sum of features."""
+    xp = namespace(x=x)
+    lost = xp.where(dr == 0, xp.zeros_like(dr), dr) * shares(x, spec)
+    du = of_shares(x, lost, spec)
+    x, lost, du = (xp.reshape(y, (-1, y.shape[-1])) for y in (x, lost, du))
+    return -xp.matmul(du.T, x), -xp.sum(lost, axis=0)

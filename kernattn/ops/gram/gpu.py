@@ -88,7 +88,7 @@ def _outer_bytes(code: MapCode, side: int, depth: int) -> int:
 
 
 def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, Array]:
-    if spec is not None and spec.row_form is not None:  # the kernels have no such log scale
+    if spec is not None and spec.scales_apart:  # the kernels have no such log scale
         x, spec = composed(x, spec), None
     if wide and dtype_name(x) != "float64":  # features are made in their own dtype
         x = x.astype(cupy.float32, copy=False)

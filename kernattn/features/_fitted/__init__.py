@@ -1,0 +1,1 @@
+"""Maps whose numbers are learnt from data, in arrays of NumPy."""

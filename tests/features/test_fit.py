@@ -1,0 +1,226 @@
+"""Maps that are fitted: the gradient, what is planted is found, no map is worse than a random one, and bad input."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn import errors
+from kernattn.features._fitted import learn, losses
+from kernattn.features._fitted.losses import Batch
+from seam import MapSpec
+from xp import KINDS as LIBRARIES
+
+K, fit = ka.kernels, ka.features.fit
+D, M = 4, 8
+
+
+@pytest.fixture
+def few_steps(monkeypatch):
+    monkeypatch.setattr(learn, "STEPS", 100)
+
+
+def clusters(n, rng, d=8, sizes=(1.5, 0.2)):
+    """Rows about four centres that are always the same."""
+    centres = sizes[0] * np.random.default_rng(7).standard_normal((4, d))
+    return centres[rng.integers(4, size=n)] + sizes[1] * rng.standard_normal((n, d))
+
+
+def spec_of(kind, d, seed, **options):
+    rng = np.random.default_rng(seed)
+    frequencies = M // 2 if kind in ("exp_pair", "sincos") else M
+    offset = None if kind == "sincos" else rng.standard_normal(M)
+    return MapSpec(kind, rng.standard_normal((frequencies, d)) / 2, None, offset, amplitude=0.5, **options)
+
+
+LOSSES = {
+    "a softmax of pairs": ("exp_pair", "hedgehog", "attention", False),
+    "causal": ("exp", "hedgehog", "attention", True),
+    "quadratic": ("exp_pair", "exponential", "attention", False),
+    "frequencies": ("exp", "omega", "attention", True),
+    "kernel": ("exp", "exponential", "kernel", False),
+    "kernel by cosines": ("sincos", "omega", "kernel", False),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_gradient_is_that_of_the_loss(name):
+    """By the numbers that are learnt, those of scaled rows, against central differences."""
+    shape, kind, objective, causal = LOSSES[name]
+    rng = np.random.default_rng(1)
+    q, k, v = rng.standard_normal((20, D)) + 0.5, 2 * rng.standard_normal((20, D)), rng.standard_normal((20, 3))
+    bases = [learn.start_of(spec_of(shape, D, seed), kind) for seed in (2, 3)]
+    scalings = [learn.Scaling.of(q), learn.Scaling.of(k)]
+    names = learn.LEARNT[kind]
+    numbers = [scaling.numbers(base, names) for scaling, base in zip(scalings, bases, strict=True)]
+    kernel = K.Softmax() if objective == "attention" else K.Gaussian(2.0)
+
+    def loss_of(numbers):
+        specs = tuple(s.spec(b, x) for s, b, x in zip(scalings, bases, numbers, strict=True))
+        if objective == "attention":
+            return losses.attention_loss(kernel, Batch(q, k, v), specs, np.random.default_rng(4), causal)
+        return losses.kernel_loss(kernel, Batch(q, k, None), specs)
+
+    _, gradients = loss_of(numbers)
+    for side in (0, 1):
+        own = scalings[side].gradient(bases[side].kind, gradients[side], tuple(numbers[side]))
+        assert own.keys() == numbers[side].keys()
+        for which, g in own.items():
+            t = rng.standard_normal(g.shape)
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = [dict(each) for each in numbers]
+                moved[side][which] = moved[side][which] + step * t
+                ends.append(loss_of(moved)[0])
+            size = 1e-6 * np.sqrt(np.sum(g**2)) + 1e-9
+            assert abs(np.sum(g * t) - (ends[0] - ends[1]) / 2e-6) <= size, (side, which)
+
+
+def test_numbers_for_scaled_rows_are_the_same_map():
+    x = 3 * np.random.default_rng(1).standard_normal((9, D)) + 2
+    scaling = learn.Scaling.of(x)
+    for shape in ("exp", "exp_pair"):
+        base = learn.start_of(spec_of(shape, D, 2), "exponential")
+        again = scaling.spec(base, scaling.numbers(base, learn.LEARNT["exponential"]))
+        np.testing.assert_allclose(losses.logs_of(x, again), losses.logs_of(x, base), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["hedgehog", "exponential", "omega"])
+def test_what_is_planted_is_found(kind, monkeypatch):
+    """Few clusters need few features; random ones do not know where they lie."""
+    monkeypatch.setattr(learn, "STEPS", 200)
+    rng = np.random.default_rng(1)
+    x, held = clusters(128, rng), clusters(64, rng)
+    phi = fit(K.Softmax(), (x, x), M, kind=kind, rng=2)
+    assert phi.kind == kind
+    assert phi.error < 0.5 * phi.random_error
+    exact = ka.softmax_attention(held, held, held)
+    random = ka.random_features(K.Softmax(), 8, M, "auto", data=(x, x), rng=3)
+    error, other = (np.linalg.norm(ka.linear_attention(held, held, held, each) - exact) for each in (phi, random))
+    assert error < 0.5 * other
+
+
+def test_a_kernel_is_fitted(few_steps):
+    x = clusters(64, np.random.default_rng(1))
+    phi = fit(K.Gaussian(3.0), x, M, objective="kernel", rng=2)
+    assert (phi.kind, phi.keys, phi.error < phi.random_error) == ("omega", None, True)
+    rms = np.sqrt(np.mean((phi(x) @ phi(x).T - K.Gaussian(3.0)(x)) ** 2))
+    assert rms < 0.5
+    np.testing.assert_allclose(phi.bias(x, x), np.sum(phi(x) ** 2, axis=-1) - 1, atol=1e-12)
+
+
+def test_no_map_is_worse_than_a_random_one_on_rows_that_judge(few_steps, monkeypatch):
+    """A fit that went astray is dropped; else its error is the less of the two."""
+    rng, dropped = np.random.default_rng(1), 0
+    x = rng.standard_normal((48, D))
+    for rate in (0.02, 30.0):
+        monkeypatch.setattr(learn, "MOST", rate)
+        monkeypatch.setattr(learn, "RATE", 100 * rate)
+        for seed in range(2):
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                phi = fit(K.Softmax(), (x, x), M, rng=seed)
+            if isinstance(phi, ka.features.Fitted):
+                assert phi.error < phi.random_error
+                assert not told
+            else:
+                dropped += 1
+                (line,) = told
+                assert line.filename == __file__
+                assert "the random map is returned" in str(line.message)
+                assert type(phi).__name__ != "Fitted"
+    assert dropped >= 2
+
+
+@pytest.mark.parametrize("kind", LIBRARIES, ids=repr)
+def test_every_library_gives_the_same_map(kind, monkeypatch):
+    monkeypatch.setattr(learn, "STEPS", 50)
+    x = clusters(80, np.random.default_rng(1)).astype(np.float32)
+    wanted = fit(K.Softmax(), (x, x + x), M, values=x[:, :2], causal=True, rng=2)
+    given = [kind.asarray(rows) for rows in (x, x + x, x[:, :2])]
+    phi = fit(K.Softmax(), tuple(given[:2]), M, values=given[2], causal=True, rng=2)
+    for mine, other in ((phi.queries, wanted.queries), (phi.keys, wanted.keys)):
+        np.testing.assert_allclose(mine.omega, other.omega, rtol=1e-9, atol=1e-9)
+
+
+def test_a_map_of_one_array_is_one(few_steps, tmp_path):
+    """It is saved, and learnt on, as a map that is drawn is."""
+    x = clusters(80, np.random.default_rng(1))
+    phi = fit(K.Softmax(), x, M, rng=2)
+    assert phi.spec is phi.query_spec is phi.key_spec
+    assert phi.redraw(0) is phi
+    phi.save(tmp_path / "map.npz")
+    again = ka.load(tmp_path / "map.npz")
+    assert again.fingerprint == phi.fingerprint
+    np.testing.assert_array_equal(again(x), phi(x))
+    assert again.error == phi.error
+    np.testing.assert_allclose(np.sum(phi(x), axis=-1), 1.0)
+    apart = fit(K.Softmax(), (x, x), M, rng=2)
+    assert apart.spec is None
+    apart.save(tmp_path / "map.npz")
+    np.testing.assert_array_equal(ka.load(tmp_path / "map.npz").key(x), apart.key(x))
+    learnt = ka.with_numbers(phi, omega=phi.spec.omega * 1.0)
+    np.testing.assert_array_equal(learnt(x), phi(x))
+
+
+ROWS = np.random.default_rng(1).standard_normal((20, D))
+HOLED = np.where(np.arange(20)[:, None] == 3, np.nan, ROWS)
+REFUSED = {
+    "few rows": (lambda: fit(K.Softmax(), ROWS[:9], 4), errors.ParameterError, "data must have 16 rows.*got 9"),
+    "constant": (
+        lambda: fit(K.Softmax(), (ROWS, ROWS * 0 + 1), 4),
+        errors.ParameterError,
+        "keys of data must not be one row over and over; got 20 equal rows",
+    ),
+    "NaN": (lambda: fit(K.Softmax(), (ROWS, HOLED), 4), errors.ParameterError, "keys of data must be finite.*row 3"),
+    "another d": (lambda: fit(K.Softmax(), (ROWS, ROWS[:, :3]), 4), errors.ShapeError, r"\(20, 4\) and \(20, 3\)"),
+    "kernel": (lambda: fit(K.Gaussian(), ROWS, 4), errors.ParameterError, "ask for objective='kernel'"),
+    "no spectrum": (lambda: fit(K.Polynomial(2), ROWS, 4, objective="kernel"), errors.ParameterError, "spectral"),
+    "kind": (lambda: fit(K.Softmax(), ROWS, 4, kind="cos"), errors.ParameterError, "kind must be"),
+    "shares": (
+        lambda: fit(K.Softmax(), ROWS, 4, kind="hedgehog", objective="kernel"),
+        errors.ParameterError,
+        "sum to 1 in every row",
+    ),
+    "values": (lambda: fit(K.Softmax(), ROWS, 4, values=ROWS[:5]), errors.ShapeError, "a row for each of the 20 keys"),
+    "values of a kernel": (
+        lambda: fit(K.Softmax(), ROWS, 4, values=ROWS, objective="kernel"),
+        errors.ParameterError,
+        "for objective 'attention'",
+    ),
+    "causal": (lambda: fit(K.Softmax(), (ROWS, ROWS[:17]), 4, causal=True), errors.ShapeError, "as many queries"),
+    "number": (lambda: fit(K.Softmax(), ROWS, 0), errors.ParameterError, "num_features"),
+    "progress": (lambda: fit(K.Softmax(), ROWS, 4, progress="yes"), errors.ParameterError, "progress must be"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(what):
+    call, error, line = REFUSED[what]
+    with pytest.raises(error, match=line) as refusal:
+        call()
+    assert "\n" not in str(refusal.value)
+
+
+def test_fewer_rows_than_features_are_told(few_steps):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fit(K.Softmax(), (ROWS, ROWS), 32, rng=0)
+    assert str(told[0].message).startswith("data has 20 rows, fewer than the 32 features")
+    assert told[0].filename == __file__
+
+
+def test_normalised_specs_are_of_exponentials():
+    omega = np.ones((3, D))
+    for bad in (
+        {"kind": "elu1", "omega": omega},
+        {"kind": "exp"},
+        {"kind": "exp", "omega": omega, "row_weights": np.ones(D)},
+    ):
+        with pytest.raises(errors.ParameterError, match="a normalised map must"):
+            MapSpec(**bad, normalised=True)
+    spec = MapSpec("exp", omega, normalised=True)
+    assert replace(spec, normalised=False).direct
+    assert not spec.direct
