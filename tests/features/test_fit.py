@@ -165,6 +165,45 @@ def test_a_map_of_one_array_is_one(few_steps, tmp_path):
     np.testing.assert_array_equal(learnt(x), phi(x))
 
 
+def test_random_features_fit_by_name(few_steps):
+    x = clusters(80, np.random.default_rng(1))
+    phi = ka.random_features(K.Softmax(), 8, M, "learned", data=(x, x), rng=2)
+    wanted = fit(K.Softmax(), (x, x), M, rng=2)
+    assert phi.fingerprint == wanted.fingerprint
+    given = {"values": x[:, :2], "causal": True}
+    phi = ka.random_features(K.Softmax(), 8, M, "learned", data=(x, x), rng=2, **given)
+    assert phi.fingerprint == fit(K.Softmax(), (x, x), M, rng=2, **given).fingerprint
+    assert "learned" not in ka.features.estimators(K.Softmax())
+
+
+def test_auto_compares_a_fit_where_it_is_allowed(few_steps, monkeypatch):
+    x = clusters(80, np.random.default_rng(1))
+    options = {"data": (x, x), "rng": 2}
+    drawn = ka.random_features(K.Softmax(), 8, M, **options)
+    assert ka.random_features(K.Softmax(), 8, M, **options, learned=True).error < 0.5
+    monkeypatch.setattr(learn, "MOST", 30.0)
+    monkeypatch.setattr(learn, "RATE", 3000.0)
+    assert type(ka.random_features(K.Softmax(), 8, M, **options, learned=True)) is type(drawn)
+    with pytest.raises(errors.ParameterError, match="learned are what estimator 'auto' chooses by"):
+        ka.random_features(K.Softmax(), 8, M, learned=True)
+    with pytest.raises(errors.ParameterError, match="data must be given for 'learned'"):
+        ka.random_features(K.Softmax(), 8, M, "learned")
+    with pytest.raises(errors.ParameterError, match="leave projection at its default"):
+        ka.random_features(K.Softmax(), 8, M, "learned", "iid", **options)
+
+
+def test_recommend_has_a_row_of_a_fit(few_steps):
+    """All maps are judged on rows that the fit did not see; without one the table is what it was."""
+    x, rng = clusters(120, np.random.default_rng(1)), np.random.default_rng(3)
+    table = ka.features.recommend((x, x), K.Softmax(), M, ["orthogonal"], rng, learned=True)
+    assert table.best.estimator == "learned"
+    assert (table.queries, table.keys) == (30, 30)
+    assert (table.best.standard_error, table.best.predicted) == (0.0, np.inf)
+    assert "fitted to three quarters of the rows" in str(table)
+    assert rng.integers(100) == np.random.default_rng(3).integers(100)
+    assert "learned" not in str(ka.features.recommend((x, x), K.Softmax(), M, ["orthogonal"], 3))
+
+
 ROWS = np.random.default_rng(1).standard_normal((20, D))
 HOLED = np.where(np.arange(20)[:, None] == 3, np.nan, ROWS)
 REFUSED = {

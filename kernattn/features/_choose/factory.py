@@ -10,6 +10,7 @@ from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel, make
+from kernattn.features._choose.fit import LEARNED, asked_of, attempt
 from kernattn.features._choose.sample import check_values
 from kernattn.features._choose.spectral import objective_of
 from kernattn.features._data import check_inputs
@@ -30,6 +31,7 @@ def random_features(
     objective: str | None = None,
     values: Array | None = None,
     causal: bool = False,
+    learned: bool = False,
 ) -> FeatureMap:
     r"""Draw a feature map with :math:`E\,\phi(x)^T \phi(y) = k(x, y)`.
 
@@ -50,7 +52,8 @@ def random_features(
         Output dimension M; a pair (cosine and sine, or the two signs of "hyperbolic") counts as two. The terms of a sum
         share it equally; for a tensor product it is the product of its factors' numbers, as equal as can be.
     estimator : str
-        "auto", or a name of an estimator that the kernel has, see the notes. "auto" with data is the one of least
+        "auto", or a name of an estimator that the kernel has, see the notes, or "learned": the map that
+        `kernattn.features.fit` learns from data, with its judge and warnings. "auto" with data is the one of least
         error, as `kernattn.features.recommend` tells, and the same map as by that name; where num_features is odd it is
         none of pairs.
     projection : str or Projection
@@ -74,6 +77,9 @@ def random_features(
         Attention's values for "auto", a row for each key of data.
     causal : bool
         Whether "auto" chooses by causal attention, of as many queries as keys.
+    learned : bool
+        Whether "auto" fits a map to data first, which takes seconds, and returns it where it errs less than the best
+        random map on rows that the fit did not see.
 
     Returns
     -------
@@ -122,13 +128,20 @@ def random_features(
         raise ParameterError(f"estimator must be a name; got {shown(given)}")
     sample = None if data is None else check_inputs(data, dim)
     request = Request(kernel, dim, num_features, estimator, spec, sample, generator(rng))
-    if not boolean("causal", causal) and objective is None and values is None:
+    fits = boolean("learned", learned)
+    if not boolean("causal", causal) and objective is None and values is None and not fits:
         return make(request)
-    if estimator != "auto" or sample is None:
+    if estimator not in ("auto", *[LEARNED] * (not fits)) or sample is None:
         raise ParameterError(
-            "objective, values and causal are what estimator 'auto' chooses by on data: leave them at their defaults; "
+            "objective, values, causal and learned are what estimator 'auto' chooses by on data: leave them at their "
+            "defaults; "
             f"got estimator {shown(estimator)}{'' if sample else ' without data'}"
         )
     goal = objective_of(kernel, objective, values is not None or causal)
     rows = check_values(values, sample, causal)
-    return make(request._replace(objective=goal, values=rows, causal=causal))
+    request = request._replace(objective=goal, values=rows, causal=causal)
+    if fits:
+        made = attempt(asked_of(request._replace(estimator=LEARNED)), level=3)
+        if made.helps:
+            return made.fitted
+    return make(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.sample import KEYS, Sample, check_values
-from kernattn.features._choose.spectral import candidates
+from kernattn.features._choose.spectral import candidates, objective_of
 from kernattn.features._choose.targets import TARGETS, TINY, Target
 from kernattn.features._data import Data, check_inputs, check_size
 from kernattn.features._fitted.learn import LEARNT, STEPS, Task, learn, start_of
@@ -31,6 +32,10 @@ DRAWS = 4  # of every random map: the best one is what a fit has to beat
 READERS = 256  # queries that judge at most
 
 
+LEARNED = "learned"
+"""The name by which `kernattn.random_features` fits a map. It is no row of `ESTIMATORS`: those estimate the kernel."""
+
+
 class Asked(NamedTuple):
     """The arguments of `fit`, checked."""
 
@@ -43,11 +48,6 @@ class Asked(NamedTuple):
     causal: bool
     objective: str
     rng: np.random.Generator
-
-    @property
-    def paired(self) -> bool:
-        """Are there as many queries as keys? Each is then taken for one token."""
-        return len(self.data.queries) == len(self.data.keys)
 
 
 def fit(
@@ -159,19 +159,44 @@ def fit(
     rows, number = check_inputs(data), positive_integer("num_features", num_features)
     v = check_values(values, rows, boolean("causal", causal))
     asked = Asked(kernel, number, rows, not isinstance(data, tuple), chosen, v, causal, goal, generator(rng))
-    return fit_asked(asked, progress)
+    return told(attempt(asked, progress, level=3), level=3)
 
 
-def fit_asked(asked: Asked, progress: bool | None = False) -> FeatureMap:
-    """Return the fit, or the best random map where it does not help."""
-    _check_rows(asked)
-    seen, held = _share_out(asked)
+class Attempt(NamedTuple):
+    """A fit, and its rival: the best random map, of which the fit knows the name and the error."""
+
+    fitted: Fitted
+    random: FeatureMap
+    rows: int  # that judged
+
+    @property
+    def helps(self) -> bool:
+        """Has the fit the less error on rows that it did not see?"""
+        return self.fitted.error < self.fitted.random_error
+
+
+def told(made: Attempt, level: int) -> FeatureMap:
+    """Return the fit, or with a warning its rival."""
+    if made.helps:
+        return made.fitted
+    kind, error, name, limit = (getattr(made.fitted, each) for each in ("kind", "error", "random", "random_error"))
+    warnings.warn(
+        f"the fit of kind {kind!r} errs by {error:.3g} on the {made.rows} rows that it did not see, and {name!r}, the "
+        f"best random map, by {limit:.3g}: the random map is returned",
+        stacklevel=level,
+    )
+    return made.random
+
+
+def attempt(asked: Asked, progress: bool | None = False, level: int = 2) -> Attempt:
+    """Return a fit and its rival; `level` says how far up the call lies that is warned of few rows."""
+    _check_rows(asked, level + 1)
+    seen, held = share_out(asked.data, asked.values, asked.rng)
     maps = _draws(asked, seen)
     judge, whole = _judge(asked, *held), _judge(asked, asked.data.queries, asked.data.keys, asked.values)
     name, random = _best_random(maps, whole)
-    limit = judge.measured(random).error
     start = _start(asked, [phi for draws in maps.values() for phi in draws], _judge(asked, *seen))
-    task = Task(asked.kernel, *seen, asked.objective, asked.causal, asked.paired)
+    task = Task(asked.kernel, *seen, asked.objective, asked.causal, paired(asked.data))
     with bar("a fit", progress, total=STEPS, desc=f"fit {asked.kind}", unit="step") as shown_bar:
 
         def tell(step: int, loss: float) -> None:
@@ -180,19 +205,12 @@ def fit_asked(asked: Asked, progress: bool | None = False) -> FeatureMap:
                 shown_bar.update()
 
         queries, keys = learn(task, asked.kind, start, asked.shared, asked.rng, tell)
+    limit = judge.measured(random).error
     made = Fitted(asked.kernel, asked.kind, queries, None if asked.shared else keys, 0.0, name, limit**0.5)
-    error = judge.measured(made).error
-    if not error < limit:
-        warnings.warn(
-            f"the fit of kind {asked.kind!r} errs by {error**0.5:.3g} on the {len(held[1])} rows that it did not see, "
-            f"and {name!r}, the best random map, by {limit**0.5:.3g}: the random map is returned",
-            stacklevel=3,
-        )
-        return random
-    return Fitted(asked.kernel, asked.kind, queries, None if asked.shared else keys, error**0.5, name, limit**0.5)
+    return Attempt(replace(made, error=judge.measured(made).error ** 0.5), random, len(held[1]))
 
 
-def _check_rows(asked: Asked) -> None:
+def _check_rows(asked: Asked, level: int) -> None:
     for name, rows in zip(("queries", "keys"), asked.data[:2], strict=True):
         name = "data" if asked.shared else f"{name} of data"
         if len(rows) < LEAST:
@@ -204,20 +222,31 @@ def _check_rows(asked: Asked) -> None:
     if fewest < asked.num_features:
         warnings.warn(
             f"data has {fewest} rows, fewer than the {asked.num_features} features: a fit can learn them by heart",
-            stacklevel=4,
+            stacklevel=level,
         )
 
 
 Rows = tuple[Float64, Float64, Float64 | None]
 
 
-def _share_out(asked: Asked) -> tuple[Rows, Rows]:
+def paired(data: Data) -> bool:
+    """Are there as many queries as keys? Each is then taken for one token."""
+    return len(data.queries) == len(data.keys)
+
+
+def share_out(data: Data, values: Float64 | None, rng: np.random.Generator) -> tuple[Rows, Rows]:
     """Return queries, keys and values that are fitted to, and those that judge, in their order."""
-    q, k, v = asked.data.queries, asked.data.keys, asked.values
-    keys = _cut(len(k), asked.rng)
-    queries = keys if asked.paired else _cut(len(q), asked.rng)
+    q, k, v = data.queries, data.keys, values
+    keys = _cut(len(k), rng)
+    queries = keys if paired(data) else _cut(len(q), rng)
     seen, held = ((q[a], k[b], None if v is None else v[b]) for a, b in zip(queries, keys, strict=True))
     return seen, held
+
+
+def data_of(rows: Rows, shared: bool) -> Data:
+    """Return rows as data: one array stands for both sides where they share a map."""
+    q, k, _ = rows
+    return Data(q, q, q) if shared else Data(q, k, np.concatenate([q, k]))
 
 
 def _cut(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -228,7 +257,7 @@ def _cut(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 def _judge(asked: Asked, q: Float64, k: Float64, v: Float64 | None) -> Target:
     """Return the judge on these rows, of which it takes some."""
     at = _spaced(len(k), KEYS)
-    mine = at[_spaced(len(at), READERS)] if asked.paired else _spaced(len(q), READERS)
+    mine = at[_spaced(len(at), READERS)] if paired(asked.data) else _spaced(len(q), READERS)
     visible = mine[:, None] >= at if asked.causal else None
     sample = Sample(q[mine], k[at], None if v is None or not np.any(v[at]) else v[at], visible)
     return TARGETS[asked.objective](asked.kernel, sample)
@@ -240,11 +269,11 @@ def _spaced(count: int, most: int) -> np.ndarray:
 
 def _draws(asked: Asked, seen: Rows) -> dict[str, list[FeatureMap]]:
     """Return draws of every random map that there can be, by the names of their estimators."""
-    q, k, _ = seen
-    data = Data(q, q, q) if asked.shared else Data(q, k, np.concatenate([q, k]))
+    data = data_of(seen, asked.shared)
+    dim, projection = data.rows.shape[1], resolve("orthogonal")
     request = Request(
-        asked.kernel, q.shape[1], asked.num_features, "auto", resolve("orthogonal"), data, asked.rng, asked.objective
-    )
+        asked.kernel, dim, asked.num_features, "auto", projection, data, asked.rng, asked.objective
+    )  # fmt: skip
     found = candidates(request)
     return {name: [phi.redraw(asked.rng) for _ in range(DRAWS)] for name, phi in found.items()}
 
@@ -270,3 +299,22 @@ def _start(asked: Asked, maps: list[FeatureMap], trainer: Target) -> tuple[MapSp
             whole = Fitted(asked.kernel, asked.kind, begun[0], begun[1], 0.0, "", 0.0)
             found.append((trainer.measured(whole).error, len(found), specs))
     return min(found)[2]
+
+
+def asked_of(request: Request) -> Asked:
+    """Return what a request for a map that is learnt asks for."""
+    if request.data is None:
+        raise ParameterError(f"data must be given for {LEARNED!r}: it is what the map is fitted to; got None")
+    if request.projection != resolve("orthogonal"):
+        raise ParameterError(
+            f"estimator {LEARNED!r} begins at orthogonal frequencies: leave projection at its default; got "
+            f"{request.projection!r}"
+        )
+    check_spectrum(request.kernel)
+    goal = objective_of(request.kernel, request.objective)
+    kind = "hedgehog" if goal == "attention" else "omega"
+    shared = request.data.queries is request.data.keys
+    return Asked(
+        request.kernel, request.num_features, request.data, shared, kind, request.values, request.causal, goal,
+        request.rng,
+    )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -15,6 +16,7 @@ from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel
+from kernattn.features._choose.fit import LEARNED, asked_of, attempt, data_of, share_out
 from kernattn.features._choose.ranking import measure_until_decided, predict
 from kernattn.features._choose.sample import REDRAWS, Sample, check_values, draw_sample, redraw_seeds
 from kernattn.features._choose.spectral import candidates, objective_of
@@ -26,6 +28,7 @@ from kernattn.kernels import Kernel
 from kernattn.projections import PROJECTIONS, Projection, resolve
 
 KINDS = "independent numbers", "the keys"  # attention's values where none are given
+_OF_DATA = "fitted to three quarters of the rows"
 _OF_IID = "; predicted for iid frequencies"
 
 
@@ -156,7 +159,7 @@ class Recommendation:
                 "No map is better than uniform attention: the 95 % interval of each lies above it. "
                 "Take exact attention, or more features."
             )
-            if all(ESTIMATORS[choice.estimator].shared for choice in self.choices):
+            if all(choice.estimator in ESTIMATORS and ESTIMATORS[choice.estimator].shared for choice in self.choices):
                 lines.append("Maps of queries and of keys were not compared: they need data=(queries, keys).")
         return "\n".join(lines)
 
@@ -172,6 +175,7 @@ def recommend(
     objective: str | None = None,
     values: Array | None = None,
     causal: bool = False,
+    learned: bool = False,
 ) -> Recommendation:
     r"""Rank estimators by attention's measured :math:`\sum_i |\hat o_i - o_i|^2 / \sum_i |o_i|^2`, or the kernel's.
 
@@ -217,6 +221,10 @@ def recommend(
         Attention's values, a row for each key.
     causal : bool
         Whether query i sees the keys up to i only; there are as many queries as keys then.
+    learned : bool
+        Whether a map that `kernattn.features.fit` learns is compared too, which takes seconds. A quarter of the rows is
+        kept then, and all maps are judged on these: those that data shapes, and the fit, have not seen them. The fit is
+        the row "learned", without a prediction; where it is worse than a random map by its own judge there is none.
 
     Returns
     -------
@@ -253,12 +261,21 @@ def recommend(
     goal = objective_of(kernel, objective, boolean("causal", causal) or values is not None)
     rows_of_values, dim = check_values(values, given, causal), given.queries.shape[1]
     check_size(given.rows, kernel.input_scale(dim))
+    fitted = None
+    if boolean("learned", learned):
+        shared, source = given.queries is given.keys, deepcopy(source)
+        seen, held = share_out(given, rows_of_values, source)
+        request = Request(kernel, dim, number, LEARNED, resolve("orthogonal"), data_of(seen, shared), source, goal)
+        made = attempt(asked_of(request._replace(values=seen[2], causal=causal)), level=3)
+        fitted = made.fitted if made.helps else None
+        given, rows_of_values = data_of(held, shared), held[2]
+    shaped = given if not learned else data_of(seen, shared)
     sample, seeds = draw_sample(given, source, rows_of_values, causal), redraw_seeds(source)
     target, (v2, z2) = TARGETS[goal](kernel, sample), _medians(kernel, sample)
     choices, refusal = [], ParameterError(f"projections must hold at least one; got {shown(projections)}")
     for spec in map(resolve, projections):
         try:
-            maps = candidates(Request(kernel, dim, number, "auto", spec, given, source, goal))
+            maps = candidates(Request(kernel, dim, number, "auto", spec, shaped, source, goal))
         except ParameterError as error:
             refusal = error
             continue
@@ -272,6 +289,9 @@ def recommend(
             choices.append(Choice(name, spec, ranked, predicted, *measured, reason))
     if not choices:
         raise refusal
+    if fitted is not None:
+        (measured,) = measure_until_decided({LEARNED: fitted}, target, seeds, decides=False).values()
+        choices.append(Choice(LEARNED, resolve("orthogonal"), measured.error, np.inf, *measured, _OF_DATA))
     return Recommendation(
         tuple(sorted(choices, key=lambda choice: choice.error)),
         number,
