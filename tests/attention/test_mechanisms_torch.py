@@ -97,10 +97,13 @@ LENGTHS = {
 } | {name: CALLS[name] for name in ("compressed", "nystrom", "scatterbrain")}
 
 
-@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.parametrize(
+    "name", [pytest.param("nystrom", marks=pytest.mark.slow), *(x for x in LENGTHS if x != "nystrom")]
+)
 def test_a_whole_graph_whose_length_changes(name):
+    """Graphs are split as they are and not where least is kept, as in `test_graphs`. A mask goes the way of none."""
     torch.compiler.reset()
-    run = torch.compile(LENGTHS[name], backend="aot_eager", fullgraph=True)
+    run = torch.compile(LENGTHS[name], backend="aot_eager_default_partitioner", fullgraph=True)
     for n in (8, 12):
         q, k, v = (x[:, :n].detach().requires_grad_() for x in (Q, K.expand(2, N, 4), V))
         out, wanted = run(q, k, v), LENGTHS[name](q, k, v)
