@@ -137,6 +137,7 @@ def wrap(x: Any) -> Any:
     return x
 
 
+@functools.cache
 def _lift(function: Any) -> Any:
     @functools.wraps(function, updated=())
     def lifted(*arguments: Any, **keywords: Any) -> Any:
