@@ -14,6 +14,8 @@ from kernattn.errors import DTypeError, KernattnError, ParameterError
 from kernattn.ops.gated.reference import log_decays
 from kernattn.torch._in_graphs import OPS, autocast, check_gates, into
 
+XP = namespace(like=torch.empty(0))  # found before any graph, which could not trace how
+
 
 def _member_below(name: str, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Return the arguments that a member of gated attention makes of tensors, traced below it."""
@@ -90,10 +92,10 @@ def gated_state(
 ) -> GatedStretch:
     given = {"g": g, "gk": gk, "beta": beta, "erase": erase, **options}
     s = gated_linear_attention(k, k, v, scale=1.0, **given)[1].s
-    xp, d = namespace(s=s), k.shape[-1]
+    d = k.shape[-1]
     if beta is None and erase is None:
         g = None if g is None else g.expand(*g.shape[:-1], k.shape[-2])
-        total = _log_decays(xp, g, gk, options.get("key_mask"), torch.zeros_like(s[..., :1, :1]))
+        total = _log_decays(XP, g, gk, options.get("key_mask"), torch.zeros_like(s[..., :1, :1]))
         return GatedStretch(s, total.sum(-2).exp()[..., None])
     unit = torch.eye(d, dtype=s.dtype, device=s.device).expand(*s.shape[:-2], d, d)
     nothing = torch.zeros_like(v[..., :1]).expand(*v.shape[:-1], d)
