@@ -175,7 +175,8 @@ if find_spec("numba"):  # what Numba compiles in a test, its own np.zeros among 
 
     def compile_once(self, signature):
         """Compile, or wait while another worker compiles this loop, and read what it left on the disk."""
-        if COLLECTS.is_set() and self.__name__ != SMALL:  # in all workers at once: one compiles, the others wait
+        kept = isinstance(self._cache, FunctionCache)  # a loop, and no part of one
+        if COLLECTS.is_set() and kept and self.__name__ != SMALL:  # in all workers at once: one compiles, others wait
             raise RuntimeError(f"{self.__name__} is compiled while tests are collected: call it in a test")
         with global_compiler_lock, _held(self._cache):
             return COMPILE(self, signature)
