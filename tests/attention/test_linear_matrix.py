@@ -128,9 +128,12 @@ def test_floats_answer_the_rows_that_tiles_cannot_hold_and_no_other_row_moves(na
     same(state.s, np.where(after[:, None, None], wanted_state.s, kept_state.s))
     same(state.z, np.where(after[:, None], wanted_state.z, kept_state.z))
     told = far_q | (mask & (far_k | far_v)).any(axis=-1, keepdims=True)  # now every row sees them
-    rows = [x[:, :120] for x in (q, k, v)]
-    same(full(*rows, phi, key_mask=mask[:, :120])[told[:, :120]],
-         by_floats(full, *rows, phi, key_mask=mask[:, :120])[told[:, :120]])  # fmt: skip
+    for n in (120, 150):  # without sums, and with sums of all keys
+        rows, seen, which = [x[:, :n] for x in (q, k, v)], mask[:, :n], told[:, :n]
+        kept = full(*(x[:, :n] for x in clean), phi, key_mask=seen)
+        found, wanted = full(*rows, phi, key_mask=seen), by_floats(full, *rows, phi, key_mask=seen)
+        same(found[~which], kept[~which])
+        np.testing.assert_allclose(found[which].astype("f8"), wanted[which].astype("f8"), rtol=2.0**-7, atol=2e-5)
 
 
 @pytest.mark.parametrize("future", [(30, 30, 1e3), (1e8, 1e-3, 1e-30), (np.nan, np.inf, np.nan)], ids=str)

@@ -14,7 +14,9 @@ from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
 from kernattn.ops._numba.tiles.layout import flat, room, seconds_of, unwritten, written
 from kernattn.ops.attend.loops import answer
+from kernattn.ops.attend.matrix_loops import answer_tiles
 from kernattn.ops.features.sides import queries
+from kernattn.ops.key_state.matrix import FASTER, Answers, operands_for, patch
 
 CHUNK = 64
 
@@ -24,7 +26,8 @@ def attend(
 ) -> tuple[Array, Normaliser | None]:
     s, z, peak = state
     e, wide = s.shape[-1], s.dtype
-    phi, x, given, q_lead, n = queries(q, q_spec, wide, normaliser)
+    side = queries(q, q_spec, wide, normaliser)
+    phi, x, given, q_lead, n = side
     how = _plan_for(q_lead, s.shape, n, phi.dim * phi.projects, wide.itemsize)
     out = room(how.out, dtype)
     answers, row_z = (written(out, wide), unwritten(wide), unwritten(wide)), None
@@ -32,8 +35,20 @@ def attend(
         row_z = Normaliser(np.empty(out.shape[:-1], wide), np.empty(out.shape[:-1], wide))
         answers = answers[0], row_z.peak.reshape(-1), row_z.z.reshape(-1)
     sums = flat(s, wide), flat(z, wide), flat(peak, wide)
-    blocks = partial(answer, phi.arrays, e, x, given, sums, how.reads, n, answers, how.chunk)
-    share(blocks, how.pieces, how.seconds)
+    read = phi.arrays, e, x, given, sums, how.reads, n
+
+    def by_floats(answers: Answers, none: Any = ()) -> bool:
+        share(partial(answer, *read, answers, how.chunk), how.pieces, how.seconds)
+        return True
+
+    taken = operands_for(out, side) if wide == np.float32 else None
+    if taken is None:
+        by_floats(answers)
+    else:
+        told = np.zeros(out.size // e, np.uint8)
+        share(partial(answer_tiles, *read, answers, how.chunk, taken.made, told), how.pieces, how.seconds / FASTER)
+        if told.any():
+            patch(answers, (), told.view(bool), told.view(bool), by_floats)
     return out, row_z
 
 

@@ -56,18 +56,18 @@ def on_unit(
 
     share(slab, len(table), seconds / FASTER)
     if all(whole) and (told.any() or told_after.any()):
-        return _patch(answers, after, told.view(bool), told_after.view(bool), by_floats)
+        return patch(answers, after, told.view(bool), told_after.view(bool), by_floats)
     return all(whole)
 
 
-def _patch(
+def patch(
     answers: Answers,
     after: Sums,
     told: NDArray[np.bool_],
     told_after: NDArray[np.bool_],
     by_floats: Callable[[Answers, Sums], bool],
 ) -> bool:
-    """Put answers by floats in place of those that are told."""
+    """Put answers by floats in place of those that are told, and sums likewise; return what `by_floats` returns."""
     (floats, bits, kind), *normaliser = answers
     arrays = [(floats, told), (bits, told), *((x, told) for x in normaliser), *((x, told_after) for x in after)]
     others = [np.empty_like(x) for x, _ in arrays]

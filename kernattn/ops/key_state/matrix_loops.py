@@ -18,6 +18,7 @@ from kernattn.ops._numba.far.clamped import within
 from kernattn.ops._numba.far.lifted_keys import USUAL, rise_of
 from kernattn.ops._numba.far.negligible import negligible_size, raise_queries
 from kernattn.ops._numba.matrix.instructions import configure, release, unit_room
+from kernattn.ops._numba.matrix.linear import FAINT, FAR, FAR_VALUES, far_sums, pack_queries, round_queries
 from kernattn.ops._numba.matrix.parts import is_far, pack_pairs, pack_row, round_rows
 from kernattn.ops._numba.matrix.products import BLOCK, multiply
 from kernattn.ops._numba.tiles.chunk import column_sums, query_features
@@ -39,13 +40,6 @@ from kernattn.ops.key_state.loops import (
     key_features,
     room_for,
 )
-
-FAR = 2.0**40
-"""Entries of queries and keys beyond which rows are far."""
-
-FAR_VALUES, FAR_SUM, FAINT = 2.0**36, 2.0**80, 2.0**-40
-"""Sums of values, and sums that came before, from which on rows are far; the least value, and the least normaliser,
-beside which what tiles take for 0 is below the rounding."""
 
 
 class Turned(NamedTuple):
@@ -142,18 +136,6 @@ def _pack_chunk(s, keys, row_k, features, e, rows, given, made):
 
 
 @inner
-def _pack_queries(s, queries, size, features, depth, made):
-    """Pack weights of queries (M, C) by pairs of features."""
-    if features % 2 > 0:
-        x = window(queries, features * size, size)
-        for i in range(size):
-            x[i] = 0
-    pack_pairs(
-        queries, size, pad(features, 2), depth, s.query_pairs, s.size, s.features // 2 * s.size, made
-    )  # fmt: skip
-
-
-@inner
 def _cut_future(products, rows, size, inside):
     """Put zeros where j > i, and set `inside` to the sums of the columns."""
     for i in range(rows):
@@ -174,15 +156,9 @@ def _weigh(s, chunk, products, rows, features, z, all_seen, positive, made):
     depth = pad(rows, BLOCK)
     copy(chunk.highest, 0, rows, s.before, 0)
     if made == 1:
-        round_rows(queries, size, features, rows)
-        for i in range(rows):
-            chunk.den[i] = 0
-        for a in range(features):
-            x, weight_a = window(queries, a * size, rows), z[a]
-            for i in range(rows):
-                chunk.den[i] += x[i] * weight_a
+        round_queries(queries, size, features, rows, z, chunk.den)
     for again in range(2):
-        _pack_queries(s, queries, size, features, depth, made)
+        pack_queries(queries, size, features, depth, s.query_pairs, s.features, made)
         multiply(
             s.unit, s.key_rows, 0, s.features, BLOCK, s.size * s.features, s.query_pairs, 0, s.size,
             s.features // 2 * s.size, (made, made, 2), products, 0, s.size, depth, depth, s.features, False,
@@ -214,15 +190,6 @@ def _read(s, chunk, products, rows, e, seen, given, made):
         s.size // 2 * s.size, (given, 2, 2), s.turned, 0, s.size, s.columns, depth, depth, seen,
     )  # fmt: skip
     transpose(s.turned, 0, s.size, e, rows, chunk.num, 0, chunk.row_e)
-
-
-@inner
-def _far_sums(sums):
-    """Are there sums that tiles cannot hold?"""
-    zero, far = sums.z.dtype.type(0), False
-    for a in range(sums.features):
-        far = far or is_far(window(sums.s, a * sums.row, sums.e), zero, sums.z.dtype.type(FAR_SUM))
-    return far or is_far(window(sums.z, 0, sums.features), zero, sums.z.dtype.type(FAR_SUM))
 
 
 @compiled
@@ -259,7 +226,7 @@ def recur_tiles(
         seen, far = start >= 0, False
         if seen:
             load_sums(sums, before, start)
-            far = _far_sums(sums)
+            far = far_sums(sums)
             transpose(sums.s, 0, row_e, features, e, s.sums, 0, s.features)
         else:
             clear(sums)

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import pickle
 import platform
 import re
 import sys
@@ -223,3 +224,38 @@ FEATURES = "+64bit,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+avx512f,+avx512bw,+avx512dq
 def test_a_target_with_a_unit_has_its_instructions(tmp_path):
     """Compiled here, whatever machine this is; run on one that has them."""
     assert_fine(COMPILES, NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES=FEATURES, NUMBA_CACHE_DIR=str(tmp_path))
+
+
+ALL_LOOPS = """
+import pickle
+from importlib import import_module
+for module, name, signature in pickle.loads(bytes.fromhex({loops!r})):
+    loop = getattr(import_module(module), name)
+    loop.compile(signature)
+    code = loop.inspect_asm(loop.signatures[0])
+    assert "tdpbf16ps" in code or name == "pack_keys", name
+    assert "emulated" not in code, name
+print("fine")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="its instructions are those of x86-64"
+)
+def test_every_loop_compiles_for_a_target_with_a_unit(tmp_path):
+    """As `test_a_target_with_a_unit_has_its_instructions`, for the loops that users run."""
+    from kernattn.ops.attend.matrix_loops import answer_tiles
+    from kernattn.ops.block_softmax.matrix_loops import pack_keys, tiled_softmax
+    from kernattn.ops.key_state.matrix_loops import recur_tiles
+
+    x, phi = np.ones((150, 32), BFLOAT16), ka.features.elu1()
+    ka.softmax_attention(x, x, x)
+    ka.causal_linear_attention(x, x, x, phi)
+    ka.linear_attention(x, x, x, phi)
+    loops = [
+        (loop.__module__, loop.__name__, loop.signatures[0])
+        for loop in (pack_keys, tiled_softmax, recur_tiles, answer_tiles)
+    ]
+    script = ALL_LOOPS.format(loops=pickle.dumps(loops).hex())
+    assert_fine(script, NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES=FEATURES, NUMBA_CACHE_DIR=str(tmp_path))
