@@ -8,7 +8,8 @@ is worth having. Values are the data's own, and "auto" did not see them either.
 
 Run as a script it prints the table of the guide: attention over real rows at four sizes and in trained heads, made
 data, and errors of the Gaussian kernel. Heads are those of the model that draws digits in ``image_generation``, and of
-one that learns characters of Python's own documentation first, in half a minute of torch.
+one that learns characters of Python's own documentation first, in half a minute of torch. With ``--learned`` it prints
+instead what maps that are fitted to the rows reach beside the best random one, and the regret of "auto" against both.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from itertools import product
 from math import exp, log
 from pathlib import Path
 from pydoc_data.topics import topics  # half a million characters of English
+from sys import argv
+from time import process_time
 from typing import Any, NamedTuple
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -29,7 +33,7 @@ from matplotlib import pyplot as plt
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.extras import require
 from kernattn.attention import linear_attention, softmax_attention
-from kernattn.features import FeatureMap, estimators, random_features, recommend
+from kernattn.features import FeatureMap, Fitted, estimators, fit, random_features, recommend
 from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.metrics import attention_mse
 from kernattn.studies._presets.attention.tokens import shipped_tokens
@@ -260,6 +264,89 @@ def _regret(name: str, m: int, objective: str, draws: int, seed: int) -> dict[st
     return record
 
 
+def measure_learned(
+    names: Sequence[str] = (*REAL, *MADE),
+    num_features: Sequence[int] = (64, 256),
+    seeds: Sequence[int] = (0, 1, 2),
+    draws: int = 16,
+) -> list[dict[str, Any]]:
+    r"""Measure :math:`e(fit) / \min_f e(f)`, squared errors of attention on held-out rows, and of "auto" likewise.
+
+    The fit is `kernattn.features.fit` on half of a data set's rows, without values: where it does not help it is the
+    random map that this returns. The others are the geometric means over draws of all estimators, shaped by the same
+    rows. With learnt maps among all, the regret of "auto" is :math:`e(auto) / \min(e(fit), \min_f e(f))`.
+
+    Return a record for each data set, number of features and seed: dataset, m, seed, best (a name), best_error, error,
+    ratio, kept (whether it is a fit), seconds (of CPU time), auto and regret.
+    """
+    found = []
+    for name, m, seed in product(names, num_features, seeds):
+        q, k, v = DATA[name](np.random.default_rng(stream(seed, f"regret/{name}")))
+        half = len(q) // 2
+        data, held = (q[:half], k[:half]), Part(q[half:], k[half:], v[half:])
+        names_ = estimators(Softmax())
+        maps = {each: random_features(Softmax(), q.shape[1], m, each, data=data, rng=0) for each in names_}
+        errors = {
+            each: exp(np.mean([log(_over_uniform(phi, held)) for phi in _redraws(drawn, 0, draws, seed)]))
+            for each, drawn in maps.items()
+        }
+        began = process_time()
+        with catch_warnings():
+            simplefilter("ignore", UserWarning)  # of few rows, and of fits that do not help
+            phi = fit(Softmax(), data, m, rng=seed)
+        seconds = process_time() - began
+        best, mine = min(errors, key=errors.__getitem__), _over_uniform(phi, held)
+        auto = recommend(data, Softmax(), m, ["orthogonal"], rng=seed).best.estimator
+        found.append(
+            {
+                "dataset": name,
+                "m": m,
+                "seed": seed,
+                "best": best,
+                "best_error": errors[best],
+                "error": mine,
+                "ratio": mine / errors[best],
+                "kept": isinstance(phi, Fitted),
+                "seconds": seconds,
+                "auto": auto,
+                "regret": errors[auto] / min(mine, errors[best]),
+            }
+        )
+    return found
+
+
+def learned_table(records: Sequence[dict[str, Any]]) -> str:
+    """Write records of fits as a table of Markdown: geometric means over seeds, and of all with the worst."""
+    lines = [
+        "| data | M | best random | its error | fit | ratio | worst | kept | CPU s | regret of auto |",
+        "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault((record["dataset"], record["m"]), []).append(record)
+    for (name, m), here in groups.items():
+        best = Counter(record["best"] for record in here).most_common(1)[0][0]
+        mean = {of: geometric_mean([r[of] for r in here]) for of in ("best_error", "error", "ratio", "regret")}
+        lines.append(
+            f"| {name} | {m} | {best} | {mean['best_error']:.3g} | {mean['error']:.3g} | {mean['ratio']:.3f} | "
+            f"{max(r['ratio'] for r in here):.3f} | {sum(r['kept'] for r in here)} of {len(here)} | "
+            f"{max(r['seconds'] for r in here):.1f} | {mean['regret']:.2f} |"
+        )
+    ratios, regrets = [r["ratio"] for r in records], [r["regret"] for r in records]
+    lines.append(
+        f"\nfit over the best random map: {geometric_mean(ratios):.3f} in the geometric mean over {len(ratios)} cases, "
+        f"{max(ratios):.3f} at worst; regret of auto against all, fits included: {geometric_mean(regrets):.2f}."
+    )
+    return "\n".join(lines)
+
+
+def _over_uniform(phi: FeatureMap, held: Part) -> float:
+    """Return the squared error of attention's outputs over that of uniform attention."""
+    exact = softmax_attention(*held)
+    uniform = float(attention_mse(held.v.mean(axis=0, keepdims=True) + 0 * exact, exact))
+    return float(attention_mse(linear_attention(*held, phi), exact)) / uniform
+
+
 def _median_distance(x: Float64, y: Float64) -> float:
     squares = np.sum(x**2, axis=1)[:, None] + np.sum(y**2, axis=1) - 2 * x @ y.T
     return float(np.sqrt(np.median(squares)))
@@ -352,7 +439,9 @@ def run(quick: bool = False) -> None:
     figure.legend(frameon=False, loc="outside lower center", ncols=3)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and "--learned" in argv:
+    print(learned_table(measure_learned()))
+elif __name__ == "__main__":
     names = tuple(DATA) if "__file__" in globals() else (*REAL, *MADE)  # the gallery leaves out the trained heads
     every = measure_regrets(names, objectives=["attention"], draws=16) + measure_regrets(objectives=["kernel"])
     print(regret_table(every))

@@ -7,6 +7,7 @@ from kernattn.studies._presets.dtype import DTYPE
 from kernattn.studies._presets.estimators.findings import ESTIMATORS
 from kernattn.studies._presets.gates import GATED_DIGITS
 from kernattn.studies._presets.gaussian_kernel import GAUSSIAN_KERNEL
+from kernattn.studies._presets.learned import LEARNED
 from kernattn.studies._presets.mechanisms.findings import MECHANISMS
 from kernattn.studies._presets.norms import NORMS
 from kernattn.studies._presets.nystrom import NYSTROM
@@ -35,6 +36,7 @@ PRESETS: dict[str, Preset] = {
     "regression": REGRESSION,
     "redraw": REDRAW,
     "estimators": ESTIMATORS,
+    "learned": LEARNED,
     "time-to-error": TIME_TO_ERROR,
     "mechanisms": MECHANISMS,
     "gates": GATED_DIGITS,

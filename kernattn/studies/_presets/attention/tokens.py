@@ -17,6 +17,7 @@ from kernattn.studies._images import MOST_DIGITS, PATCH, digits, photograph, ras
 from kernattn.studies._seeds import stream
 
 DIM = 16
+MOST_TOKENS = 2**14  # of a photograph
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +82,10 @@ def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
     """
     if source not in SOURCES:
         raise ParameterError(f"source must be one of {', '.join(SOURCES)}; got {shown(source)}")
-    if not DIM < keys <= MOST_DIGITS or not 1 <= queries <= keys:
+    most = MOST_DIGITS if source == "digits" else MOST_TOKENS
+    if not DIM < keys <= most or not 1 <= queries <= keys:
         raise ParameterError(
-            f"keys must lie in {DIM + 1}..{MOST_DIGITS} and queries in 1..keys; got {keys} keys and {queries} queries"
+            f"keys must lie in {DIM + 1}..{most} and queries in 1..keys; got {keys} keys and {queries} queries"
         )
     rng = np.random.default_rng(stream(seed, f"tokens/{source}"))
     pixels, labels = _digits(keys, rng) if source == "digits" else raster(photograph(source) / 255, keys, rng)
