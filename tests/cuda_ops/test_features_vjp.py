@@ -37,3 +37,18 @@ def test_a_quadratic_form(cupy):
     spec = replace(specs(rng, "exp", 5, 20), row_form=form)
     x, g = (array(cupy, 0.5 * rng.normal(size=(40, c)), "float32") for c in (5, 20))
     agree(features_vjp(x, spec, g, True), reference.features_vjp(wide(x), spec, wide(g), True), "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["exp", "exp_pair"])
+def test_features_over_their_sum(cupy, kind):
+    """Cotangents pass through the sum too, to omega and to offsets."""
+    from kernattn.ops.features_vjp.gpu import features_vjp
+
+    rng = np.random.default_rng(3)
+    spec = replace(specs(rng, kind, 5, 20), row_weights=None, normalised=True)
+    x = array(cupy, 0.5 * rng.normal(size=(40, 5)), "float32")
+    g = array(cupy, rng.normal(size=(40, spec.num_features_of(5))), "float32")
+    found = features_vjp(x, spec, g, True)
+    agree(found, reference.features_vjp(wide(x), spec, wide(g), True), "float32")
+    assert found.row_weights is None

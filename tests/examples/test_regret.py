@@ -55,3 +55,16 @@ def test_maps_whose_draws_differ_tenfold_are_told_apart():
 def test_all_data_sets(seed):
     assert len(DATA) >= 10
     check(measure_regrets(draws=16, seed=seed), ["attention", "kernel"])
+
+
+@pytest.mark.statistical
+def test_fits_beside_random_maps():
+    """Clusters, which a fit finds; the table sums up what was measured."""
+    records = EXAMPLE["measure_learned"](["clusters"], [64], [0], draws=4)
+    (record,) = records
+    assert record["kept"]
+    assert record["ratio"] < 0.1
+    assert record["regret"] >= 1 / record["ratio"] * 0.99
+    lines = EXAMPLE["learned_table"](records).splitlines()
+    assert lines[2].startswith("| clusters | 64 | ")
+    assert lines[-1].startswith(f"fit over the best random map: {record['ratio']:.3f} in the geometric mean over 1 cases")
