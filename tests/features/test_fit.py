@@ -19,7 +19,7 @@ D, M = 4, 8
 
 @pytest.fixture
 def few_steps(monkeypatch):
-    monkeypatch.setattr(learn, "STEPS", 100)
+    monkeypatch.setattr(learn, "STEPS", 60)
 
 
 def clusters(n, rng, d=8, sizes=(1.5, 0.2)):
@@ -90,7 +90,7 @@ def test_numbers_for_scaled_rows_are_the_same_map():
 @pytest.mark.parametrize("kind", ["hedgehog", "exponential", "omega"])
 def test_what_is_planted_is_found(kind, monkeypatch):
     """Few clusters need few features; random ones do not know where they lie."""
-    monkeypatch.setattr(learn, "STEPS", 200)
+    monkeypatch.setattr(learn, "STEPS", 120)
     rng = np.random.default_rng(1)
     x, held = clusters(128, rng), clusters(64, rng)
     phi = fit(K.Softmax(), (x, x), M, kind=kind, rng=2)
@@ -136,7 +136,7 @@ def test_no_map_is_worse_than_a_random_one_on_rows_that_judge(few_steps, monkeyp
 
 @pytest.mark.parametrize("kind", LIBRARIES, ids=repr)
 def test_every_library_gives_the_same_map(kind, monkeypatch):
-    monkeypatch.setattr(learn, "STEPS", 50)
+    monkeypatch.setattr(learn, "STEPS", 40)
     x = clusters(80, np.random.default_rng(1)).astype(np.float32)
     wanted = fit(K.Softmax(), (x, x + x), M, values=x[:, :2], causal=True, rng=2)
     given = [kind.asarray(rows) for rows in (x, x + x, x[:, :2])]
