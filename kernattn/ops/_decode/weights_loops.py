@@ -19,7 +19,7 @@ from kernattn.ops._numba.codegen.compile import inner, intrinsic
 from kernattn.ops._numba.codegen.halves import BFLOAT16, FLOAT16, widen, widen_float16
 from kernattn.ops._numba.codegen.memory import pad, window
 from kernattn.ops._numba.codegen.registers import LINE, ROWS, TALL, VECTOR, Block, lanes
-from kernattn.ops._numba.tiles.products import FULL, product, register_block
+from kernattn.ops._numba.tiles.products import FULL, is_tall, product, register_block
 from kernattn.ops._numba.tiles.stream import fetch_line
 
 DEPTH = 64
@@ -148,9 +148,8 @@ def _add_block(x, x_at, x_row, rows, block, depth, y, y_at, y_row, goes_on):
         i = 0
         while i < rows:
             left = rows - i
-            tall = TALL > ROWS and (left > 2 * ROWS or ROWS < left <= TALL)
             a, c = x_at + i * x_row, y_at + i * y_row + j
-            if tall:
+            if is_tall(left):
                 _go_on_tall(x, a, x_row, 1, block, j, WIDE, y, c, y_row, depth, goes_on)
                 i += TALL
             elif left == 1:

@@ -64,6 +64,16 @@ def _cells(k, height, vectors, data, at, row):
     }
 
 
+def _write(k, total, target):
+    """Return what emits the stores of sums to the places of their cells."""
+
+    def emit():
+        for cell, place in target.items():
+            k.store(total[cell], place)
+
+    return emit
+
+
 def _either(builder, choose, one, other):
     """Emit one of two pieces of code, and go on behind both."""
     yes, no, end = (builder.append_basic_block(name) for name in ("yes", "no", "end"))
@@ -100,14 +110,10 @@ def register_block(height, vectors, add=_multiply_add, goes_on=False):
                 for cell, place in target.items():
                     k.store(builder.fadd(k.load(place), total[cell]), place)
 
-            def store():
-                for cell, place in target.items():
-                    k.store(total[cell], place)
-
             if goes_on:
-                store()
+                _write(k, total, target)()
             else:
-                _either(builder, args[11], add_old, store)
+                _either(builder, args[11], add_old, _write(k, total, target))
             return context.get_dummy_value()
 
         return types.void(*kinds), codegen
@@ -138,12 +144,8 @@ def _fading_block(height, vectors):
                 for cell, place in target.items():
                     k.store(_multiply_add(k, left_over, k.load(before[cell]), total[cell]), place)
 
-            def store():
-                for cell, place in target.items():
-                    k.store(total[cell], place)
-
             none = ir.Constant(args[9].type, 0.0)
-            _either(builder, builder.fcmp_unordered("!=", args[9], none), add_old, store)
+            _either(builder, builder.fcmp_unordered("!=", args[9], none), add_old, _write(k, total, target))
             return context.get_dummy_value()
 
         return types.void(*kinds), codegen
@@ -153,6 +155,13 @@ def _fading_block(height, vectors):
 
 _narrow, _wide, _tall = register_block(ROWS, 1), register_block(ROWS, 2), register_block(TALL, 2)
 _row, _row_wide = register_block(1, 1), register_block(1, 2)
+
+
+@inner
+def is_tall(left):
+    """Is the next block of the rows that are left a tall one? Not where two of ROWS rows hold them as well."""
+    return TALL > ROWS and (left > 2 * ROWS or ROWS < left <= TALL)
+
 
 FULL, UPPER, LOWER = 0, 1, 2
 """Shapes of a product: everything; only cells i <= j are wanted; a is lower triangular, a[i, k] = 0 for k > i."""
@@ -172,7 +181,7 @@ def product(a, a_at, a_row, a_inner, b, b_at, b_inner, c, c_at, c_row, m, n, inn
         i = 0
         while i < pairs:
             left = pairs - i
-            tall = TALL > ROWS and (left > 2 * ROWS or ROWS < left <= TALL)
+            tall = is_tall(left)
             height = TALL if tall else ROWS if left > 1 else 1
             depth = min(inner, i + height) if shape == LOWER else inner
             x, y = a_at + i * a_row, c_at + i * c_row + j
@@ -209,7 +218,7 @@ def fading_product(a, a_at, a_row, a_inner, b, b_at, b_inner, old, old_at, facto
         i, wide = 0, n - j > width
         while i < m:
             x, y, z = a_at + i * a_row, old_at + i * c_row + j, c_at + i * c_row + j
-            tall = wide and TALL > ROWS and (m - i > 2 * ROWS or ROWS < m - i <= TALL)
+            tall = wide and is_tall(m - i)
             if tall:
                 _fading_tall(a, x, a_row, a_inner, b, b_at + j, b_inner, old, y, factor, c, z, c_row, inner)
             elif wide:
