@@ -40,7 +40,7 @@ def sweep(**asked: Any) -> Sweep:
         return random_features(Softmax(), DIM, FEATURES, "positive", "orthogonal", rng=0)
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
-        dtype, feature_map, n = _dtype(cell["dtype"]), phi(cell["map"]), cell["n"]
+        dtype, feature_map, n = dtype_named(cell["dtype"]), phi(cell["map"]), cell["n"]
         q, k = (0.7 * rng.standard_normal((2, n, DIM))).astype(dtype)
         v = (1 + rng.standard_normal((n, 1))).astype(dtype)
         q64, k64, v64 = (x.astype(np.float64) for x in (q, k, v))
@@ -73,7 +73,7 @@ def sweep(**asked: Any) -> Sweep:
     )
 
 
-def _dtype(name: str) -> Any:
+def dtype_named(name: str) -> Any:
     return np.dtype(import_module("ml_dtypes").bfloat16 if name == "bfloat16" else name)
 
 

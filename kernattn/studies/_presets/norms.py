@@ -17,7 +17,7 @@ from kernattn.kernels import Softmax
 from kernattn.studies._means import medians
 from kernattn.studies._palette import BLUE, GREY, ORANGE, SKY, VERMILION
 from kernattn.studies._panels import draw_band
-from kernattn.studies._presets.dtype import _dtype
+from kernattn.studies._presets.dtype import dtype_named
 from kernattn.studies._presets.preset import Figure, Options, Preset
 from kernattn.studies._presets.verdict import Tally, Verdict
 from kernattn.studies._records import Record, names, select
@@ -60,7 +60,7 @@ def sweep(**asked: Any) -> Sweep:
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
         way, phi = WAYS[cell["way"]], _map(cell["op"])
-        dtype, n = _dtype(way.dtype), cell["n"]
+        dtype, n = dtype_named(way.dtype), cell["n"]
         q, k, v = rng.standard_normal((3, n, DIM))
         q, k = (cell["norm"] * x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (q, k))
         given = [x.astype(dtype) for x in (q, k, v)]
