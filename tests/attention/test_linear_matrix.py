@@ -40,14 +40,14 @@ def rows_of(rng, dtype, n, e=24, lead=((2,), (2,))):
     return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
-def causal(*rows, **options):
+def causal(*rows, backend="cpu", **options):
     """-> outputs, logs and signs of their normalisers, the state after."""
-    out, normaliser, state = ka.attention.causal_with_lse(*rows, backend="cpu", **options)
+    out, normaliser, state = ka.attention.causal_with_lse(*rows, backend=backend, **options)
     return out, np.stack(normaliser), state
 
 
-def full(*rows, **options):
-    return ka.linear_attention(*rows, backend="cpu", **options)
+def full(*rows, backend="cpu", **options):
+    return ka.linear_attention(*rows, backend=backend, **options)
 
 
 def rms(x):
@@ -71,8 +71,8 @@ def test_errors_are_those_of_rounding_the_exact_answer(name, norm):
     q, k = (norm * x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (q, k))
     given = [x.astype(BFLOAT16) for x in (q, k, v)]
     exact = [x.astype("f8") for x in given]
-    for attend in (lambda *rows: causal(*rows)[0], full):
-        wanted = attend(*exact, phi)
+    for attend in (lambda *rows, **options: causal(*rows, **options)[0], full):
+        wanted = attend(*exact, phi, backend="reference")
         rounding = rms(wanted.astype(BFLOAT16).astype("f8") - wanted)
         two = attend(*given, phi)
         with ka.precision("bfloat16"):
