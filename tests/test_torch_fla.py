@@ -113,6 +113,7 @@ def test_decays(name, reverse, given):
     out, s = recur(*rows[:3], decay=rows[3], state=state)
     wanted = backwards(out)[0] if reverse else out
     got, after = getattr(fla, f"fused_recurrent_{name}")(q, k, v, reverse=reverse, **options)
+    assert got.is_contiguous()
     close(got, wanted)
     close(after, s)
     if not reverse:

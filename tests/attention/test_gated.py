@@ -242,12 +242,25 @@ def test_segments_do_not_see_each_other_s_nan(rule, gate, backend):
         assert np.isfinite(x[..., :20, :]).all()
 
 
-def test_a_reset_forgets_what_is_not_finite():
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_a_reset_forgets_what_is_not_finite(backend):
     """On the host: chunks end where a state begins anew."""
-    k, v, g = np.ones((5, 1), "f4"), np.array([[np.nan], [np.inf], [1], [2], [4]], "f4"), np.zeros(5, "f4")
-    g[2] = -np.inf
-    out, _ = ka.gated_linear_attention(k, k, v, g=g, backend="cpu")
-    np.testing.assert_array_equal(out[2:, 0], [1, 3, 7])
+    k, v, g = np.ones((5, 2), "f4"), np.array([[np.nan], [np.inf], [1], [2], [4]], "f4"), np.zeros(5, "f4")
+    g[2], rows = -np.inf, np.zeros((5, 2), "f4")
+    resets = rows + g[:, None]
+    for logs in ({"g": g}, {"gk": resets}, {"g": g, "gk": rows}, {"gk": resets, "key_mask": np.arange(5) != 3}):
+        out, _ = ka.gated_linear_attention(k, k, v, **logs, scale=0.5, backend=backend)
+        np.testing.assert_array_equal(out[2:, 0], [1, 1, 5] if "key_mask" in logs else [1, 3, 7])
+        call = {**logs, "beta": np.full(5, 0.5, "f4"), "scale": 0.5, "backend": backend}
+        (out, _), pullback = ka.vjp(ka.gated_linear_attention, k, k, v, **call)
+        assert np.isfinite(out[2:]).all()
+        found = pullback((np.where(np.arange(5) < 2, 0, 1).astype("f4")[:, None], None))
+        assert all(np.isfinite(x[2:]).all() for x in (found.q, found.k, found.v))
+    k[0, 0], resets[2, 1], v[:2] = np.nan, 0, 3
+    out, _ = ka.gated_linear_attention(k, k, v, gk=resets, scale=1.0, backend=backend)  # of a channel alone, too
+    np.testing.assert_array_equal(out[2:, 0], [8, 12, 20])
+    hidden, _ = ka.gated_linear_attention(k, k, v, gk=resets, key_mask=np.arange(5) != 2, backend=backend)
+    assert np.isnan(hidden[2:]).all()
     both = ka.merge_states(GatedState(np.full((1, 1), np.inf)), GatedStretch(np.ones((1, 1)), np.zeros((1, 1))))
     np.testing.assert_array_equal(both.s, [[1]])
 

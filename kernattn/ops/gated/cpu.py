@@ -44,8 +44,11 @@ def gated(
     write: Array | None, scale: float, l2_normalise: bool, state: Array | None, key_mask: Array | None,
     segment_ids: Array | None,
 ) -> tuple[Array, Array]:  # fmt: skip
+    token_by_token = read is not None
+    if gk is not None and read is None and _forgets(g, gk):  # products of a chunk are of all channels, NaN among them
+        token_by_token = not all(np.isfinite(x).all() for x in (k, v, state) if x is not None)
     out, after = run(
-        run_gates if read is None else run_tokens, None, q, k, v, g, gk, beta, read, write, scale, l2_normalise,
+        run_tokens if token_by_token else run_gates, None, q, k, v, g, gk, beta, read, write, scale, l2_normalise,
         state, key_mask, segment_ids,
     )  # fmt: skip
     return out, after
@@ -153,6 +156,26 @@ def _logs(g: Array | None, gk: Array | None, dtype: np.dtype[Any]) -> NDArray[An
     with np.errstate(over="ignore"):
         total: NDArray[Any] = np.add(gk, logs, dtype=dtype)
     return total
+
+
+def begun_anew(given: Given, plan: Plan, g: Array | None, gk: Array | None, key_mask: Array | None) -> Given:
+    """Return the same, where a token at which no channel lets anything remain begins a sequence.
+
+    What came before it may be NaN. Where all channels have one decay, the loops look themselves.
+    """
+    if gk is None or not _forgets(g, gk):
+        return given
+    resets = np.all(gk == -np.inf, axis=-1)
+    if g is not None:
+        resets = resets | (g == -np.inf)
+    shape = *plan.lead, plan.sizes[0]
+    resets = np.broadcast_to(resets if key_mask is None else resets & key_mask, shape)
+    return given._replace(fresh=flat(resets.reshape(-1) | given.fresh if given.fresh.size else resets, bool))
+
+
+def _forgets(g: Array | None, gk: Array) -> bool:
+    """Is there a channel that lets nothing remain?"""
+    return any(x is not None and bool(np.any(x == -np.inf)) for x in (gk, g))
 
 
 def flat_state(state: Array | None, plan: Plan, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -97,9 +97,20 @@ def compute_chunks(xp: ModuleType, tokens: Tokens, state: Array | None, size: in
     after = zeros(xp, (tokens.q.shape[-1], tokens.v.shape[-1]), tokens.v.dtype, tokens.v) if state is None else state
     chunks = []
     for start in range(0, tokens.q.shape[-2], size):
-        chunks.append(compute_chunk(xp, cut(tokens, start, size), after))
+        chunk = cut(tokens, start, size)
+        chunks.append(compute_chunk(xp, chunk, left_over(xp, chunk, after)))
         after = chunks[-1].after
     return chunks
+
+
+def left_over(xp: ModuleType, tokens: Tokens, state: Array) -> Array:
+    """Return the state at the start of a chunk; of one token, with 0 in channels that let nothing remain of it."""
+    if tokens.decay.shape[-2] > 1:
+        return state
+    forgets = tokens.decay == -xp.inf
+    if tokens.a is not None:
+        forgets = forgets & (tokens.a == 0)
+    return xp.where(xp.matrix_transpose(forgets), 0.0, state)
 
 
 def cut(tokens: Tokens, start: int, size: int) -> Tokens:

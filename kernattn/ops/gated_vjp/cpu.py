@@ -8,7 +8,7 @@ from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import share
 from kernattn._sums.cotangents import sum_onto
 from kernattn.ops._numba.tiles.layout import accumulation, flat, narrow, nothing, unwritten
-from kernattn.ops.gated.cpu import flat_state, work_of
+from kernattn.ops.gated.cpu import begun_anew, flat_state, work_of
 from kernattn.ops.gated_vjp import loops, tokens_loops
 from kernattn.ops.gated_vjp.reference import Cotangents
 
@@ -32,6 +32,7 @@ def gated_vjp(
     g_out, g_after = none if out is None else flat(out, dtype), none if after is None else flat(after, dtype)
     reads = queries, before, g_out, g_after, plan.table, plan.reads, dtype.type(scale)
     if read is None:
+        given = begun_anew(given, plan, g, gk, key_mask)
         found = loops.Found(*(x.reshape(-1) for x in (dq, dk, dv, logs, strength, d_state)))
         pull = partial(loops.pull_gates, plan.sizes, given, *reads, found)
     else:

@@ -16,6 +16,7 @@ from kernattn.ops.gated.reference import (
     cut,
     fade,
     inverse_norm,
+    left_over,
     lower,
     segment_starts,
     substitute,
@@ -50,7 +51,8 @@ def gated_vjp(
         g_out = xp.zeros_like(chunks[at].out)
         if out is not None:
             g_out = xp.astype(out[..., start : start + g_out.shape[-2], :], g_out.dtype, copy=False)
-        side, g_state = pull_chunk(xp, cut(tokens, start, size), chunks[at], before, g_out, g_state)
+        chunk = cut(tokens, start, size)
+        side, g_state = pull_chunk(xp, chunk, chunks[at], left_over(xp, chunk, before), g_out, g_state)
         sides.append(side)
     whole = Tokens(*(None if x[0] is None else xp.concat(x[::-1], axis=-2) for x in zip(*sides, strict=True)))
     return *raise_tokens(xp, whole, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids), (

@@ -132,7 +132,7 @@ def _attend(
     if alone:
         return out.unsqueeze(1), after
     out = out.transpose(1, 2)
-    return out.flip(1) if reverse else out.contiguous(), after
+    return (out.flip(1) if reverse else out).contiguous(), after
 
 
 def _heads_first(x: Tensor, of_keys: bool, grouped: tuple[int, int], alone: bool) -> Tensor:
