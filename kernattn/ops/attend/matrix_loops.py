@@ -62,7 +62,7 @@ def answer_tiles(phi, e, tokens, scales, given, reads, n, answers, chunk, made, 
         rows = min(chunk, n - t)
         depth = pad(rows, BLOCK)
         at_q, at_out = reads[r, QUERY] * n + t, reads[r, OUT] * n + t
-        q, from_q = wide_rows(tokens[0], tokens[1], tokens[2], at_q * phi.dim, rows * phi.dim, wide_q)
+        q, from_q = wide_rows(tokens, at_q * phi.dim, rows * phi.dim, wide_q)
         query_features(
             phi, q, from_q, rows, sums.units, sums.z, packed, queries, size, highest, own, den, spare
         )  # fmt: skip

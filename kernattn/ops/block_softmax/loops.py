@@ -161,7 +161,7 @@ def _begin(scratch, q, at, first, rows, dim, factor, tokens):
             read_row(q, (at + tokens[first + i]) * dim, dim, scratch.keys, i * dim)
         transpose(scratch.keys, 0, dim, rows, dim, queries, 0, size)
     else:
-        floats, begin = wide_rows(q[0], q[1], q[2], (at + first) * dim, rows * dim, scratch.keys)
+        floats, begin = wide_rows(q, (at + first) * dim, rows * dim, scratch.keys)
         transpose(floats, begin, dim, rows, dim, queries, 0, size)
     for i in range(queries.size):
         queries[i] *= factor

@@ -38,7 +38,7 @@ FAR_VALUE, FAINT_VALUE = 2.0**100, 2.0**-100
 @inner
 def _load_block(rows, at, count, width, low, high, room, wide, far, far_at):
     """Write rows as floats to `room` (BLOCK, width), zeros for those that are far, and mark these."""
-    source, from_row = wide_rows(rows[0], rows[1], rows[2], at * width, count * width, wide)
+    source, from_row = wide_rows(rows, at * width, count * width, wide)
     for j in range(count):
         x, y = window(source, from_row + j * width, width), window(room, j * width, width)
         if is_far(x, x.dtype.type(low), x.dtype.type(high)):
@@ -125,7 +125,7 @@ def _begin(s, q, at, first, rows, dim, parts, queries):
     far, zero = np.uint64(0), np.float32(0)
     for i in range(rows):
         token = queries[first + i] if queries.size > 0 else first + i
-        source, from_row = wide_rows(q[0], q[1], q[2], (at + token) * dim, dim, s.wide)
+        source, from_row = wide_rows(q, (at + token) * dim, dim, s.wide)
         x, y = window(source, from_row, dim), window(s.rows, i * dim, dim)
         if is_far(x, zero, np.float32(FAR)):
             far |= np.uint64(1) << np.uint64(i)

@@ -68,7 +68,7 @@ def write_features(arrays, x, given, n, out, no_mask, chunk, span, low, high):
     wide, block = aligned(room_of(size * dim, x), given), aligned(0 if kind == 0 else chunk * features, given)
     for first in range(low * chunk, min(high * chunk, n), chunk):
         rows = min(chunk, n - first)
-        near, at = wide_rows(x[0], x[1], x[2], first * dim, rows * dim, wide)
+        near, at = wide_rows(x, first * dim, rows * dim, wide)
         into, to = (whole(floats), first * features) if kind == 0 else (whole(block), 0)
         block_features(
             phi, near, at, rows, given, first, no_mask, span, packed, tile, row, scales, into, to, features
@@ -91,7 +91,7 @@ def write_scales(weights, centre, linear, factor_t, rank, x, scales, chunk, low,
     half, limit = scales.dtype.type(0.5), largest_log(scales)
     for first in range(low * chunk, min(high * chunk, scales.size), chunk):
         rows = min(chunk, scales.size - first)
-        x, at = wide_rows(given[0], given[1], given[2], first * dim, rows * dim, wide)
+        x, at = wide_rows(given, first * dim, rows * dim, wide)
         if rank > 0:
             for j in range(rows):
                 source, target = window(x, at + j * dim, dim), window(packed, j * dim, dim)

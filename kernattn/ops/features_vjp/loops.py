@@ -92,7 +92,7 @@ def pull_features(arrays, x, given, g, n, dx, slopes, numbers, far, no_mask, of_
         weights = window(own, of_omega + features if learnt else 0, phi.weights.size if learnt else 0)
         for first in range(blocks * slab // slabs * chunk, min(n, blocks * (slab + 1) // slabs * chunk), chunk):
             rows = min(chunk, n - first)
-            g, at_g = wide_rows(of_phi[0], of_phi[1], of_phi[2], first * features, rows * features, s.g)
+            g, at_g = wide_rows(of_phi, first * features, rows * features, s.g)
             if phi.positive and phi.omega.size == 0:  # numbers one by one, and none is far
                 read_row(x, first * dim, rows * dim, dx, first * dim)
                 row, f = window(dx, first * dim, rows * dim), window(g, at_g, rows * dim)

@@ -28,7 +28,7 @@ def add_outer(arrays, x, given, y, n, columns, runs, no_mask, gram, cross, chunk
         others[:] = 0
         for first in range(runs[r, 2], runs[r, 3], chunk):
             rows = min(chunk, runs[r, 3] - first)
-            floats, at = wide_rows(x[0], x[1], x[2], (runs[r, 0] * n + first) * dim, rows * dim, room)
+            floats, at = wide_rows(x, (runs[r, 0] * n + first) * dim, rows * dim, room)
             block_features(
                 phi, floats, at, rows, given, runs[r, 0] * n + first, no_mask, span,
                 packed, tile, row, scales, block, 0, phi_row,

@@ -193,8 +193,8 @@ def recur(
                     clear(sums)
                     seen, size_v, lifted = False, USUAL, zero
                 rows = count_rows_of_sequence(fresh, at_m, rows)
-            v, from_v = wide_rows(rows_v[0], rows_v[1], rows_v[2], at_v * e, rows * e, tile.wide_v)
-            k, from_k = wide_rows(rows_k[0], rows_k[1], rows_k[2], at_k * phi_k.dim, rows * phi_k.dim, tile.wide_k)
+            v, from_v = wide_rows(rows_v, at_v * e, rows * e, tile.wide_v)
+            k, from_k = wide_rows(rows_k, at_k * phi_k.dim, rows * phi_k.dim, tile.wide_k)
             rows, size_v = count_alike_rows(v, from_v, rows, e, mask, at_m, size_v)
             if lift_of(size_v, v) > lifted:
                 lifted = lift_of(size_v, v)
@@ -218,7 +218,7 @@ def recur(
             # what queries read of the old sums, and of this chunk
             for g in range(groups):
                 at_q, at_out = reads[r, g, QUERY] * n + t, reads[r, g, OUT] * n + t
-                q, from_q = wide_rows(rows_q[0], rows_q[1], rows_q[2], at_q * phi_q.dim, rows * phi_q.dim, tile.wide_q)
+                q, from_q = wide_rows(rows_q, at_q * phi_q.dim, rows * phi_q.dim, tile.wide_q)
                 query_features(
                     phi_q, q, from_q, rows, sums.units, sums.z,
                     tile.packed, tile.queries, size, tile.highest, tile.own, tile.den, tile.spare,
@@ -226,7 +226,7 @@ def recur(
                 _multiply(tile, rows, features, sums.z, all_seen, positive)
                 for i in range(0, rows, PIECE):
                     some, to = min(PIECE, rows - i), i * row_e
-                    fetch_rows(rows_q[0], rows_q[1], rows_q[2], (at_q + rows + i) * phi_q.dim, some * phi_q.dim)
+                    fetch_rows(rows_q, (at_q + rows + i) * phi_q.dim, some * phi_q.dim)
                     if seen:
                         product(
                             tile.queries, i, 1, size, sums.s, 0, row_e, num, to, row_e, some, e, features, False, FULL
@@ -245,8 +245,8 @@ def recur(
             each_k, each_v = rows * phi_k.dim // features, rows * e // features
             for i in range(0, features, PIECE):
                 some, to = min(PIECE, features - i), i * row_e
-                fetch_rows(rows_k[0], rows_k[1], rows_k[2], (at_k + rows) * phi_k.dim + each_k * i, each_k * some)
-                fetch_rows(rows_v[0], rows_v[1], rows_v[2], (at_v + rows) * e + each_v * i, each_v * some)
+                fetch_rows(rows_k, (at_k + rows) * phi_k.dim + each_k * i, each_k * some)
+                fetch_rows(rows_v, (at_v + rows) * e + each_v * i, each_v * some)
                 product(tile.keys, i, 1, tile.row_k, values, 0, row_v, sums.s, to, row_e, some, e, rows, seen, FULL)
             seen = True
             t += rows

@@ -237,8 +237,8 @@ def recur_tiles(
                     clear(sums)
                     seen, far = False, False
                 rows = count_rows_of_sequence(fresh, at_m, rows)
-            v, from_v = wide_rows(rows_v[0], rows_v[1], rows_v[2], at_v * e, rows * e, tile.wide_v)
-            k, from_k = wide_rows(rows_k[0], rows_k[1], rows_k[2], at_k * phi_k.dim, rows * phi_k.dim, tile.wide_k)
+            v, from_v = wide_rows(rows_v, at_v * e, rows * e, tile.wide_v)
+            k, from_k = wide_rows(rows_k, at_k * phi_k.dim, rows * phi_k.dim, tile.wide_k)
             rows = key_features(phi_k, k, from_k, rows, mask, at_m, given_k, at_k, above, zero, sums, tile)
             if all_seen and rows < end - t:
                 ended = False
@@ -260,7 +260,7 @@ def recur_tiles(
             _pack_chunk(s, tile.keys, tile.row_k, features, e, rows, given, made)
             for g in range(groups):
                 at_q, at_out = reads[r, g, QUERY] * n + t, reads[r, g, OUT] * n + t
-                q, from_q = wide_rows(rows_q[0], rows_q[1], rows_q[2], at_q * phi_q.dim, rows * phi_q.dim, tile.wide_q)
+                q, from_q = wide_rows(rows_q, at_q * phi_q.dim, rows * phi_q.dim, tile.wide_q)
                 query_features(
                     phi_q, q, from_q, rows, sums.units, sums.z,
                     tile.packed, tile.queries, tile.size, tile.highest, tile.own, tile.den, tile.spare,

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact, phase
-from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, whole, window
-from kernattn.ops._numba.codegen.registers import ROWS, TALL, lanes
+from kernattn.ops._numba.codegen.registers import TALL, lanes
 from kernattn.ops._numba.codegen.vectors import load, store, where
 from kernattn.ops._numba.kinds import angular, column_join, column_pull
 from kernattn.ops._numba.tiles.maps import unpack
@@ -21,7 +20,7 @@ from kernattn.ops._numba.tiles.rows import fetch_rows
 from kernattn.ops._numba.tiles.sums import Sums, clear, load_sums, rescale, store_sums
 from kernattn.ops.key_state.loops import count_rows_of_sequence
 from kernattn.ops.key_state_vjp.features_loops import read_weights, write_features
-from kernattn.ops.key_state_vjp.tokens_loops import chunk_of, describe, empty_tile, source
+from kernattn.ops.key_state_vjp.tokens_loops import chunk_of, copy_back, describe, empty_tile, place, source
 
 PIECE = 4 * TALL
 """Rows of a product, between which part of the next chunk is fetched."""
@@ -74,30 +73,10 @@ def _cut(pairs, rows, row, left, right, edge):
 
 
 @inner
-def _place(result, at, step, rows, width, tile, row):
-    """Return (array, first, stride) for rows of a result: where they belong, if whole blocks fit, else a tile."""
-    if result[2] == 0 and rows % ROWS == 0 and width % lanes(tile) == 0:
-        return whole(result[0]), at * width, step * width
-    return whole(tile), 0, row
-
-
-@inner
-def _copy_back(y, first, stride, result, at, step, rows, width):
-    """Copy rows from the tile, if `_place` was one, to where they belong."""
-    floats, bits, kind = result
-    if kind != 0:
-        for j in range(rows):
-            narrow(y, first + stride * j, width, bits, kind, (at + step * j) * width)
-    elif rows % ROWS > 0 or width % lanes(y) > 0:
-        for j in range(rows):
-            copy(y, first + stride * j, width, floats, (at + step * j) * width)
-
-
-@inner
 def _write_cotangents(phi, du, slopes, x, x_at, x_stride, rows, size, tile, row, scaled, dx, at, step):
     """Write the cotangents of rows from those of their projections, (D, C)."""
     dim = phi.dim
-    y, first, stride = _place(dx, at, step, rows, dim, tile, row)
+    y, first, stride = place(dx, at, step, rows, dim, tile, row)
     if phi.omega.size > 0:
         product(du, 0, 1, size, phi.omega, 0, dim, y, first, stride, rows, dim, phi.frequencies, False, FULL)
     else:
@@ -108,7 +87,7 @@ def _write_cotangents(phi, du, slopes, x, x_at, x_stride, rows, size, tile, row,
             total = slopes[j] + slopes[j]
             for i in range(dim):
                 target[i] += total * phi.weights[i] * z[i]
-    _copy_back(y, first, stride, dx, at, step, rows, dim)
+    copy_back(y, first, stride, dx, at, step, rows, dim)
 
 
 @inner
@@ -136,11 +115,11 @@ def _fetch_next(tokens, heads, n, position, step, rows, dim, e, i, some, feature
     x, v, out, _, _, _ = tokens
     first = position + rows if step > 0 else position - 2 * rows + 1
     low, high = dim * rows * i // features, dim * rows * (i + some) // features
-    fetch_rows(x[0], x[1], x[2], (heads[X] * n + first) * dim + low, high - low)
+    fetch_rows(x, (heads[X] * n + first) * dim + low, high - low)
     low, high = e * rows * i // features, e * rows * (i + some) // features
-    fetch_rows(v[0], v[1], v[2], (heads[V] * n + first) * e + low, high - low)
+    fetch_rows(v, (heads[V] * n + first) * e + low, high - low)
     if out[0].size + out[1].size > 0:
-        fetch_rows(out[0], out[1], out[2], (heads[OUTPUTS] * n + first) * e + low, high - low)
+        fetch_rows(out, (heads[OUTPUTS] * n + first) * e + low, high - low)
 
 
 @inner
@@ -311,7 +290,7 @@ def _read(phi, readers, e, heads, head_out, mask, n, position, step, rows, seen,
     at = head_out * n + position
     num, num_at, num_row = whole(tiles.read), 0, row_e
     if wants:
-        num, num_at, num_row = _place(read, at, step, rows, e, tiles.read, row_e)
+        num, num_at, num_row = place(read, at, step, rows, e, tiles.read, row_e)
     _read_sums(readers, heads, n, position, step, rows, phi.dim, seen, writes, sums, tiles)
     if wants and seen:
         product(
@@ -329,7 +308,7 @@ def _read(phi, readers, e, heads, head_out, mask, n, position, step, rows, seen,
             y, factor = window(num, num_at + num_row * j, e), right.factor[j]
             for c in range(e):
                 y[c] *= factor
-        _copy_back(num, num_at, num_row, read, at, step, rows, e)
+        copy_back(num, num_at, num_row, read, at, step, rows, e)
     return far
 
 

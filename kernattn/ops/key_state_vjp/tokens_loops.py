@@ -1,4 +1,4 @@
-"""Tokens of a walk as they are read: in place where nothing stands in the way, in the order of the walk."""
+"""Tokens of a walk as they are read and written: in place where nothing stands in the way, in the order of the walk."""
 
 from typing import Any, NamedTuple
 
@@ -6,8 +6,9 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, octaves
+from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import aligned, copy, tile_rows, whole, window
-from kernattn.ops._numba.codegen.registers import LINE
+from kernattn.ops._numba.codegen.registers import LINE, ROWS, lanes
 from kernattn.ops._numba.far.clamped import ends, within
 from kernattn.ops._numba.tiles.rows import room_of, wide_chunk
 
@@ -83,6 +84,26 @@ def source(x, at, step, rows, width, mask, mask_at, tile, row, direct):
         else:
             copy(x, (at + step * j) * width, width, tile, j * row)
     return whole(tile), 0, row
+
+
+@inner
+def place(result, at, step, rows, width, tile, row):
+    """Return (array, first, stride) for rows of a result: where they belong, if whole blocks fit, else a tile."""
+    if result[2] == 0 and rows % ROWS == 0 and width % lanes(tile) == 0:
+        return whole(result[0]), at * width, step * width
+    return whole(tile), 0, row
+
+
+@inner
+def copy_back(y, first, stride, result, at, step, rows, width):
+    """Copy rows from the tile, if `place` was one, to where they belong."""
+    floats, bits, kind = result
+    if kind != 0:
+        for j in range(rows):
+            narrow(y, first + stride * j, width, bits, kind, (at + step * j) * width)
+    elif rows % ROWS > 0 or width % lanes(y) > 0:
+        for j in range(rows):
+            copy(y, first + stride * j, width, floats, (at + step * j) * width)
 
 
 @inner

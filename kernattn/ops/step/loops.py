@@ -19,7 +19,7 @@ from kernattn.ops._numba.tiles.chunk import in_unit, row_scales
 from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.products import panel_product
-from kernattn.ops._numba.tiles.rows import wide_rows
+from kernattn.ops._numba.tiles.rows import as_read, wide_rows
 from kernattn.ops.step.moderate_loops import moderate_heads, moderates
 from kernattn.ops.step.sums_loops import read, renew
 
@@ -294,8 +294,8 @@ _offer = make_offer(_slab)
 @inner
 def _wide(rows, memory, at):
     """Return rows as floats, and where they begin: compiled parts may not return an array alone."""
-    floats, bits, kind = rows
-    return wide_rows(whole(floats), whole(bits), kind, 0, bits.size, window(memory, at, bits.size))
+    count = rows[1].size
+    return wide_rows(as_read(rows), 0, count, window(memory, at, count))
 
 
 @inner

@@ -1,7 +1,7 @@
 """Numbers as sums of bfloat16: the nearest one, and the nearest to what is left; two hold 16 bits.
 
-A float16 is exactly two parts. Numbers are finite and within `FAR`; integers round them, as instructions of the machine
-take small numbers for 0.
+A float16 is exactly two parts. Numbers are finite and far from the ends of floats; integers round them, as
+instructions of the machine take small numbers for 0.
 """
 
 import numpy as np

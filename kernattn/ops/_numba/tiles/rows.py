@@ -7,8 +7,9 @@ from kernattn.ops._numba.tiles.stream import fetch
 
 
 @inner
-def wide_rows(floats, bits, kind, at, count, room):
-    """Return an array and where in it numbers at to at + count are floats: as given, or widened in a room."""
+def wide_rows(x, at, count, room):
+    """Return an array and where in it numbers at to at + count of rows are floats: as given, or widened in a room."""
+    floats, bits, kind = x
     if kind == 0:
         return whole(floats), at
     widen(bits, kind, at, count, room, 0)
@@ -16,8 +17,9 @@ def wide_rows(floats, bits, kind, at, count, room):
 
 
 @inner
-def fetch_rows(floats, bits, kind, at, count):
-    """Ask for the lines of numbers at to at + count, which are needed soon."""
+def fetch_rows(x, at, count):
+    """Ask for the lines of numbers at to at + count of rows, which are needed soon."""
+    floats, bits, kind = x
     if kind == 0:
         fetch(floats, at, count)
     else:
@@ -25,16 +27,16 @@ def fetch_rows(floats, bits, kind, at, count):
 
 
 @inner
-def as_read(rows):
+def as_read(x):
     """Return rows as windows have them: arrays that are read and arrays that are written have one type."""
-    floats, bits, kind = rows
+    floats, bits, kind = x
     return whole(floats), whole(bits), kind
 
 
 @inner
-def room_of(count, rows):
+def room_of(count, x):
     """Return how large a room `wide_rows` needs."""
-    return 0 if rows[2] == 0 else count
+    return 0 if x[2] == 0 else count
 
 
 @inner
@@ -65,8 +67,9 @@ def read_rows(x, at, rows, width, mask, mask_at, tile, row):
 @inner
 def wide_chunk(x, at, step, rows, width, room):
     """Return an array and which of its rows is row `at` of x, the first of a chunk in the order of a walk."""
-    if x[2] == 0:
-        return whole(x[0]), at
+    floats, bits, kind = x
+    if kind == 0:
+        return whole(floats), at
     first = 0 if step > 0 else rows - 1
-    widen(x[1], x[2], (at - first) * width, rows * width, room, 0)
+    widen(bits, kind, (at - first) * width, rows * width, room, 0)
     return whole(room), first
