@@ -8,8 +8,8 @@ from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import Normaliser, PeakedSum, quotient, read, row_normaliser
 from kernattn.ops.attend_vjp import reference
 from kernattn.ops.features.reference import relative
-from kernattn.ops.features_vjp.far import narrow_cotangents, widen
 from kernattn.ops.key_state_vjp.walks import loops_take, onto_state, queries, walk_tokens
+from kernattn.ops.recast import narrow_cotangents, widen
 
 
 def attend_vjp(

@@ -11,8 +11,8 @@ from kernattn._sums.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops._numba.tiles.layout import accumulation, narrow
 from kernattn.ops.causal.reference import causal
 from kernattn.ops.causal_vjp import reference
-from kernattn.ops.features_vjp.far import narrow_cotangents, widen
 from kernattn.ops.key_state_vjp.walks import Side, Walk, keys, loops_take, onto_state, queries, walk_tokens
+from kernattn.ops.recast import narrow_cotangents, widen
 
 
 def causal_vjp(

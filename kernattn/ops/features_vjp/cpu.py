@@ -15,8 +15,8 @@ from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, narrow, room
 from kernattn.ops._numba.tiles.packing import pack_map
 from kernattn.ops.features.sides import given_scales
 from kernattn.ops.features_vjp import reference
-from kernattn.ops.features_vjp.far import narrow_cotangents, widen
 from kernattn.ops.features_vjp.loops import pull_features
+from kernattn.ops.recast import narrow_cotangents, widen
 
 CHUNK, TILE_BYTES = 64, 1 << 17  # rows of a block, and of one part of its features
 SLABS = 16  # of rows, each with sums of its own for what is learnt, whatever the number of threads

@@ -18,10 +18,10 @@ from kernattn.ops._numba.tiles.layout import Rows, accumulation, narrow, room
 from kernattn.ops.block_softmax.cpu import block_softmax
 from kernattn.ops.causal import cpu as features
 from kernattn.ops.features.sides import keys, queries
-from kernattn.ops.features_vjp.far import widen
 from kernattn.ops.hybrid.joined import Map, exact, joined, known, shares_of, side
 from kernattn.ops.hybrid.tokens import masks_of
 from kernattn.ops.key_state.recurrence import runs_of, stretches, work_of
+from kernattn.ops.recast import widen
 
 
 @without_flags

@@ -5,18 +5,17 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, without_flags
 from kernattn._maps.spec import MapSpec
 from kernattn._plans.plan import Plan
-from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops._numba.tiles.layout import accumulation, narrow
 from kernattn.ops.block_softmax_vjp.cpu import block_softmax_vjp
 from kernattn.ops.block_softmax_vjp.rows_loops import PRECISE
 from kernattn.ops.causal_vjp.cpu import in_loops
 from kernattn.ops.features.sides import queries
-from kernattn.ops.features_vjp.far import narrow_cotangents, widen
 from kernattn.ops.hybrid import reference as forward
 from kernattn.ops.hybrid_vjp import reference
 from kernattn.ops.hybrid_vjp.apart import Found, Given, Made, Parts, apart
 from kernattn.ops.key_state_vjp.walks import loops_take
+from kernattn.ops.recast import narrow_cotangents, widen
 
 
 def _row_scales(x: Array, spec: MapSpec) -> Array:
@@ -50,11 +49,7 @@ def hybrid_vjp(
         before = PeakedSum(*(narrow(x, y.dtype) for x, y in zip(before, given.state, strict=True)))
     if given.near_bias is not None and of_bias is not None:
         of_bias = of_bias.astype(given.near_bias.dtype, copy=False)
-    return _narrowed(dq, given.q), _narrowed(dk, given.k), narrow(dv, given.v.dtype), before, of_bias
-
-
-def _narrowed(cotangent: MapCotangent, x: Array) -> MapCotangent:
-    return narrow_cotangents(cotangent, x)
+    return narrow_cotangents(dq, given.q), narrow_cotangents(dk, given.k), narrow(dv, given.v.dtype), before, of_bias
 
 
 def _ordinary(q: Array, k: Array, scale: float, lse: Array, peak: Array) -> bool:

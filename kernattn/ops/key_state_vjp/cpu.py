@@ -7,9 +7,9 @@ from kernattn._maps.spec import MapSpec
 from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import PeakedSum, finite
 from kernattn.ops._numba.tiles.layout import accumulation, narrow
-from kernattn.ops.features_vjp.far import narrow_cotangents, widen
 from kernattn.ops.key_state_vjp import reference
 from kernattn.ops.key_state_vjp.walks import keys, loops_take, walk_tokens
+from kernattn.ops.recast import narrow_cotangents, widen
 
 
 def key_state_vjp(

@@ -1,4 +1,7 @@
-"""What the loops leave to array operations, which begin anew in one dtype: no number of another rounding gets in."""
+"""Arguments in one dtype for array operations that begin anew where loops give up, and results in their own again.
+
+No number of another rounding gets in.
+"""
 
 from typing import Any
 
