@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, without_flags
+from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import share
 from kernattn._sums.cotangents import MapCotangent
@@ -43,7 +43,7 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
     )  # fmt: skip
     flops = 2.0 * (2 + learn) * phi.frequencies * dim * phi.projects
     share(pull, slabs, n * seconds_of(flops, phi.features, dtype.itemsize))
-    by_arrays = without_flags(reference.features_vjp)
+    by_arrays = np.errstate(over="ignore", invalid="ignore")(reference.features_vjp)
     if learn and far.any():
         return narrow_cotangents(by_arrays(*widen(dtype, x, spec, g, learn)), x)
     if spec.scales_apart:

@@ -25,17 +25,18 @@ class Scratch(NamedTuple):
     scales: Any  # (size,), log scales
     totals: Any  # (size,), their cotangents
     dx: Any  # (size, row_d)
-    g: Any  # (size, M), of cotangents of 16 bits
+    g: Any  # cotangents of 16 bits as floats: of a part of a row's features, or of a block of numbers
+    g_other: Any  # (span,), of features that come second in their pairs
     row: Any
     row_d: Any
 
 
 @inner
-def _scratch(dim, chunk, span, wide, like):
+def _scratch(dim, chunk, span, wide, other, like):
     size, row, row_d = tile_rows(chunk, like), 2 * pad(span, lanes(like)) + lanes(like), tile_rows(dim, like)
     return Scratch(
         aligned(size * dim + LINE, like), aligned(size * row, like), aligned(size, like), aligned(size, like),
-        aligned(size * row_d, like), aligned(wide, like), row, row_d,
+        aligned(size * row_d, like), aligned(wide, like), aligned(other, like), row, row_d,
     )  # fmt: skip
 
 
@@ -84,7 +85,9 @@ def pull_features(arrays, x, given, g, n, dx, slopes, numbers, far, no_mask, of_
     """
     phi, x, given, of_phi, dx = unpack(arrays), as_read(x), whole(given), as_read(g), whole(dx)
     dim, frequencies, features = phi.dim, phi.frequencies, phi.features
-    s, zero = _scratch(dim, chunk, span, room_of(chunk * features, of_phi), dx), dx.dtype.type(0)
+    numbers_alone = phi.positive and phi.omega.size == 0
+    wide, other = room_of(chunk * features if numbers_alone else span, of_phi), room_of(span, of_phi)
+    s, zero = _scratch(dim, chunk, span, wide, other, dx), dx.dtype.type(0)
     blocks = (n + chunk - 1) // chunk
     learnt = numbers.size > 0
     for slab in range(low, high):
@@ -92,8 +95,8 @@ def pull_features(arrays, x, given, g, n, dx, slopes, numbers, far, no_mask, of_
         weights = window(own, of_omega + features if learnt else 0, phi.weights.size if learnt else 0)
         for first in range(blocks * slab // slabs * chunk, min(n, blocks * (slab + 1) // slabs * chunk), chunk):
             rows = min(chunk, n - first)
-            g, at_g = wide_rows(of_phi, first * features, rows * features, s.g)
-            if phi.positive and phi.omega.size == 0:  # numbers one by one, and none is far
+            if numbers_alone:  # one by one, and none is far
+                g, at_g = wide_rows(of_phi, first * features, rows * features, s.g)
                 read_row(x, first * dim, rows * dim, dx, first * dim)
                 row, f = window(dx, first * dim, rows * dim), window(g, at_g, rows * dim)
                 row_pull(phi, row, row, f, f, 0, zero, phi.amplitude, weights, weights)
@@ -112,7 +115,7 @@ def pull_features(arrays, x, given, g, n, dx, slopes, numbers, far, no_mask, of_
                 offset = window(own, of_omega + begin, count if learnt else 0)
                 offset_other = window(own, of_omega + frequencies + begin, count if learnt else 0)
                 for j in range(rows):
-                    row, at = window(s.tile, j * s.row, count), at_g + j * features + begin
+                    row, at = window(s.tile, j * s.row, count), (first + j) * features + begin
                     if far[first + j]:
                         for a in range(count):
                             row[a] = 0
@@ -120,9 +123,14 @@ def pull_features(arrays, x, given, g, n, dx, slopes, numbers, far, no_mask, of_
                     factor = phi.amplitude
                     if angular(phi.kind):
                         factor *= exponential(s.scales[j])
+                    g, at_g = wide_rows(of_phi, at, count, s.g)
+                    g_other, at_other = g, at_g
+                    if features > frequencies:
+                        at += features - frequencies
+                        g_other, at_other = wide_rows(of_phi, at, count, s.g_other)
                     s.totals[j] += row_pull(
-                        phi, row, window(s.tile, j * s.row + count, count), window(g, at, count),
-                        window(g, at + features - frequencies, count), begin, s.scales[j], factor, offset, offset_other,
+                        phi, row, window(s.tile, j * s.row + count, count), window(g, at_g, count),
+                        window(g_other, at_other, count), begin, s.scales[j], factor, offset, offset_other,
                     )  # fmt: skip
                 if phi.omega.size > 0:
                     product(
