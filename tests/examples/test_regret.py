@@ -67,5 +67,6 @@ def test_fits_beside_random_maps():
     assert record["regret"] >= 1 / record["ratio"] * 0.99
     lines = EXAMPLE["learned_table"](records).splitlines()
     assert lines[2].startswith("| clusters | 64 | ")
-    ratio = f"{record['ratio']:.3f}"
-    assert lines[-1].startswith(f"fit over the best random map: {ratio} in the geometric mean over 1 cases")
+    assert lines[-1].startswith(
+        f"fit over the best random map: {record['ratio']:.3f} in the geometric mean over 1 cases"
+    )
