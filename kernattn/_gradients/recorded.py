@@ -27,9 +27,7 @@ def recorded(
     learn = phi is not None and learns(phi)
 
     def pulled(*cotangents: Any) -> dict[str, Any]:
-        found = record.backward(way, learn, given, kept, cotangents)
-        names = [each.name for each in record.inputs if each.kind != "map" and each.differentiable]
-        return dict(zip(names, found, strict=True))
+        return record.by_input(record.backward(way, learn, given, kept, cotangents))
 
     return outputs, pulled
 

@@ -255,14 +255,19 @@ class Record:
                 returned.append(None if each.kind == "normaliser" else made)
         return tuple(returned)
 
+    def by_input(self, found: tuple[Any, ...]) -> dict[str, Any]:
+        """Return what `backward` found by the names of the inputs."""
+        names = [each.name for each in self.inputs if each.kind != "map" and each.differentiable]
+        return dict(zip(names, found, strict=True))
+
     def leaf_cotangents(self, found: tuple[Any, ...]) -> list[Any]:
         """Return cotangents beside the leaves, None where there is none, from those of the inputs."""
         by_name: dict[str, Any] = {}
-        sides = iter(found)
+        of_inputs = self.by_input(found)
         for each in self.inputs:
-            if each.kind == "map" or not each.differentiable:
+            if each.name not in of_inputs:
                 continue
-            cotangent = next(sides)
+            cotangent = of_inputs[each.name]
             if each.kind == "sums":
                 if cotangent is not None:
                     by_name[f"{each.name}_s"], by_name[f"{each.name}_z"] = cotangent[:2]

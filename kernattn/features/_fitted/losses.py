@@ -56,15 +56,11 @@ def attention_loss(
     outputs = record.forward(way, given)
     rest = outputs[0] - exact @ values
     found = record.backward(way, False, given, record.kept_of(outputs), (2 * rest,) + (None,) * causal)
-    by_name = {each.name: cotangent for each, cotangent in zip(_differentiable(record), found, strict=True)}
+    of_inputs = record.by_input(found)
     pulled = (
-        pull_logs(x, spec, by_name[side].x) for x, spec, side in zip((batch.q, batch.k), specs, "qk", strict=True)
+        pull_logs(x, spec, of_inputs[side].x) for x, spec, side in zip((batch.q, batch.k), specs, "qk", strict=True)
     )
     return float(np.sum(rest**2)), tuple(pulled)  # type: ignore[return-value]
-
-
-def _differentiable(record: Any) -> list[Any]:
-    return [each for each in record.inputs if each.kind != "map" and each.differentiable]
 
 
 def exact_attention(kernel: Kernel, q: Float64, k: Float64, causal: bool) -> Float64:
