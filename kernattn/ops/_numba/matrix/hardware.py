@@ -4,7 +4,6 @@ from llvmlite import ir
 from numba.core import cgutils
 
 _BYTE, _LONG = ir.IntType(8), ir.IntType(64)
-_POINTER = _BYTE.as_pointer()
 
 CONFIGURATION = {0: 1, **{4 + i: 0x400040 for i in range(4)}, 12: 0x10101010, 13: 0x10101010}
 """Words of the configuration: the palette, the bytes of a row of each tile (16 bits each), its rows (8 bits each)."""
