@@ -2,10 +2,13 @@
 
 from pkgutil import resolve_name
 
+import numpy as np
 import pytest
 
+import kernattn as ka
 from kernattn.errors import ParameterError
 from kernattn.studies import PRESETS, study
+from kernattn.studies._presets import norms
 
 pytest.importorskip("matplotlib")
 verdicts = PRESETS["norms"].sentences
@@ -26,6 +29,17 @@ def test_what_it_finds(found):
     assert "Holds for kernattn, float16, elu1: the error is that of rounding the exact answer" in page
     if "torch" in {r["way"] for r in records}:
         assert "Does not hold for torch, bfloat16, favor+" in page
+
+
+@pytest.mark.parametrize("op", ["elu1", "favor+"])
+def test_the_loop_of_torch_computes_the_same_attention(op):
+    """In float64 nothing is left between the two, so that what the study shows is rounding."""
+    torch = pytest.importorskip("torch")
+    phi = norms._map(op)
+    rows = np.random.default_rng(0).standard_normal((3, 130, norms.DIM))
+    q, k, v = (torch.from_numpy(x) for x in rows)
+    out = norms._in_chunks(torch, *norms._features(torch, phi, q, k), v)
+    np.testing.assert_allclose(out.numpy(), ka.causal_linear_attention(*rows, phi)[0], rtol=1e-9, atol=1e-12)
 
 
 def test_verdicts_follow_the_records(found):

@@ -120,7 +120,7 @@ def _torch(phi: FeatureMap | None, q: Any, k: Any, v: Any) -> Any:
 def _features(torch: Any, phi: FeatureMap, q: Any, k: Any) -> list[Any]:
     if phi.dim is None:
         return [torch.nn.functional.elu(x) + 1 for x in (q, k)]
-    omega = torch.from_numpy(np.asarray(phi.spec.omega).T.astype(np.float32) * DIM**-0.25).bfloat16()  # type: ignore[union-attr]
+    omega = torch.from_numpy(np.asarray(phi.spec.omega).T).to(q.dtype)  # type: ignore[union-attr]  # with the scale in it
     a, b = q @ omega, k @ omega - (k * k).sum(-1, keepdim=True) * (0.5 * DIM**-0.5)
     return [(a - a.amax(-1, keepdim=True)).exp(), (b - b.amax()).exp()]
 
