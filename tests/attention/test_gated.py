@@ -256,6 +256,9 @@ def test_a_reset_forgets_what_is_not_finite(backend):
         assert np.isfinite(out[2:]).all()
         found = pullback((np.where(np.arange(5) < 2, 0, 1).astype("f4")[:, None], None))
         assert all(np.isfinite(x[2:]).all() for x in (found.q, found.k, found.v))
+        begun = GatedState(np.full((2, 1), np.inf, "f4"))
+        out, _ = ka.gated_linear_attention(k, k, np.ones_like(v), **call, state=begun)
+        assert np.isfinite(out[2:]).all()
     k[0, 0], resets[2, 1], v[:2] = np.nan, 0, 3
     out, _ = ka.gated_linear_attention(k, k, v, gk=resets, scale=1.0, backend=backend)  # of a channel alone, too
     np.testing.assert_array_equal(out[2:, 0], [8, 12, 20])

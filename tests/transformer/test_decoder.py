@@ -197,7 +197,7 @@ def test_refusals():
     for attention, reason in ((ka.patterns.local(4), "pattern"), (lambda q, k, v, **more: v, "by a function")):
         with pytest.raises(ParameterError, match=reason):
             Decoder(params, config, attention=attention)
-    with pytest.raises(ParameterError, match="not float32"):
+    with pytest.raises(ParameterError, match="not arrays of NumPy in float32, bfloat16 or float16"):
         Decoder({name: value.astype(np.float64) for name, value in params.items()}, config)
     crossing = Config(dim=8, layers=1, heads=2, vocab=5, length=16, cross=True)
     with pytest.raises(ParameterError, match="cross"):

@@ -7,7 +7,7 @@ from typing import final
 
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._maps.spec import MapSpec, ScaledFeatures
-from kernattn._runtime.checks import instance_of, one_of
+from kernattn._runtime.checks import instance_of, one_of, positive_integer
 from kernattn.errors import ShapeError
 from kernattn.features._base.deterministic import DeterministicMap
 from kernattn.kernels import Kernel
@@ -64,7 +64,7 @@ class Fitted(DeterministicMap):
         return self.queries.dim
 
     def num_features_of(self, dim: int) -> int:
-        return self.queries.num_features_of(dim)
+        return self.queries.num_features_of(positive_integer("dim", dim))
 
     @property
     def spec(self) -> MapSpec | None:

@@ -78,16 +78,16 @@ def gated(
     """Return the outputs of all tokens, and the state after the last."""
     xp = namespace(v=v)
     tokens = lower(xp, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
-    chunks = compute_chunks(xp, tokens, state, chunk_size(xp, tokens))
+    chunks = compute_chunks(xp, tokens, state, chunk_size(xp, tokens, state))
     return xp.astype(xp.concat([chunk.out for chunk in chunks], axis=-2), v.dtype, copy=False), chunks[-1].after
 
 
-def chunk_size(xp: ModuleType, tokens: Tokens) -> int:
+def chunk_size(xp: ModuleType, tokens: Tokens, state: Array | None) -> int:
     """Return how many tokens a chunk has: one where some do not see others that may be NaN, or are.
 
     Products of a chunk have zeros there, and zero times NaN is NaN. Traced arrays cannot tell.
     """
-    rows = (tokens.k, tokens.v, tokens.a, tokens.b)
+    rows = (tokens.k, tokens.v, tokens.a, tokens.b, state)
     apart = tokens.fresh is not None or any(x is not None and anywhere(~xp.isfinite(x)) for x in rows)
     return 1 if apart or anywhere(xp.isnan(tokens.decay)) else CHUNK
 

@@ -41,7 +41,7 @@ def gated_vjp(
     """Return the cotangents of q, k, v, g, gk, beta, read, write and the state."""
     xp = namespace(v=v)
     tokens = lower(xp, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
-    size = chunk_size(xp, tokens)
+    size = chunk_size(xp, tokens, state)
     chunks = compute_chunks(xp, tokens, state, size)
     g_state = xp.zeros_like(chunks[-1].after) if after is None else after
     sides: list[Tokens] = []
