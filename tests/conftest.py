@@ -25,6 +25,11 @@ LONG = (  # of few tests
     "quality/test_documents.py",
     "huggingface/test_compiled.py",
     "examples/test_regret.py",
+    "attention/test_decayed_torch.py",
+    "attention/test_linear_matrix.py",
+    "attention/test_softmax_matrix.py",
+    "features/test_fit.py",
+    "test_warmup.py",
 )
 COLLECTS = threading.Event()  # are tests being collected?
 SMALL = "write_pairs"  # the loop that landmarks of maps among parameters take
