@@ -74,11 +74,6 @@ def array_beside(x: Array, values: Any) -> Any:
     return None if values is None else constant(xp, values, widest(xp, numbers), numbers)
 
 
-def take_rows(x: Array, rows: Any) -> Array:
-    """Return some rows of an array or a CSR matrix."""
-    return x[rows] if sparse.issparse(x) else namespace(x=x).take(x, indices(namespace(x=x), rows, x), axis=0)
-
-
 def pick_labels(classes: Any, scores: Array) -> Any:
     """Return the labels of the largest scores (n, K), of two classes (n,): numbers beside them, strings on the host."""
     host = _on_host(scores)

@@ -10,28 +10,30 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from kernattn._arrays.namespaces import Array
-from kernattn.sklearn._inputs import array_beside, check_labels, check_ridge, take_rows
+from kernattn.sklearn._inputs import array_beside, check_labels, check_ridge
 from kernattn.sklearn._maps import Classifier, RandomMapEstimator, draw_map
 from kernattn.solvers import logistic
+from kernattn.solvers._check import take_rows
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FeatureLogistic(Classifier, RandomMapEstimator):
-    r"""Logistic regression on features, :math:`\min \sum_i w_i \log(1 + e^{-t_i f(x_i)}) + \frac{\lambda}{2} |w|^2`.
+    r"""Logistic regression on features, :math:`\min \sum_i -w_i \log p_{y_i}(x_i) + \frac{\lambda}{2} |W|^2`.
 
-    Here :math:`f(x) = \phi(x)^T w + b`, and t is 1 or -1. It is `kernattn.solvers.logistic`, which passes over the rows
-    at every step. Several classes are each fitted against all others. A weight counts a row that many times.
+    It is `kernattn.solvers.logistic`: :math:`p = 1 / (1 + e^{-f(x)})` for the second of two classes, with
+    :math:`f(x) = \phi(x)^T w + b`, and the multinomial model for more. A weight counts a row that many times.
 
     Parameters
     ----------
     kernel, lengthscale, num_features, estimator, projection, random_state : object
         The map and its draw, as `RandomFeatures` takes them.
-    ridge : float
-        The penalty :math:`\lambda`; scikit-learn's C is one over it.
+    ridge : float or None
+        The penalty :math:`\lambda`; scikit-learn's C is one over it. None takes the one whose fits have the least log
+        loss on rows left out, in five folds of at most 4,096 rows, as `kernattn.solvers.logistic` says.
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
     max_iter : int
-        The most steps of Newton's method; a pass over the rows each.
+        The most steps of L-BFGS, each a pass over the features.
 
     Attributes
     ----------
@@ -42,7 +44,7 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
     solution_ : kernattn.solvers.Logistic
         The fit.
     n_iter_ : int
-        Number of steps, of the class that took the most.
+        Number of steps.
 
     Examples
     --------
@@ -56,14 +58,15 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
            [0., 1.]])
     """
 
-    ridge: float = 1.0
+    ridge: float | None = None
     fit_intercept: bool = True
-    max_iter: int = 100
+    max_iter: int = 1000
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit rows X (n, d) with labels y (n,); `sample_weight` (n,) says how often each counts."""
         x, y, weights = check_labels(self, X, y, sample_weight, reset=True, ensure_min_samples=2)
-        check_ridge(self.ridge, 1)
+        if self.ridge is not None:
+            check_ridge(self.ridge, 1)
         if weights is not None and not np.all(weights):
             kept = np.flatnonzero(weights)
             x, y, weights = take_rows(x, kept), y[kept], weights[kept]

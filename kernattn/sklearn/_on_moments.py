@@ -15,10 +15,11 @@ from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import LANDMARKS
 from kernattn.kernels._stationary import Stationary
-from kernattn.sklearn._folds import FOLDS, folds_of
-from kernattn.sklearn._inputs import array_beside, check_ridge, take_rows
+from kernattn.sklearn._inputs import array_beside, check_ridge
 from kernattn.sklearn._maps import RandomMapEstimator, draw_map
 from kernattn.solvers import Moments, Ridge, moments, ridge
+from kernattn.solvers._check import take_rows
+from kernattn.solvers._digests import FOLDS, folds_of
 
 FEW = 100  # rows that tell a lengthscale to a tenth
 DISTINCT = 25  # rows that differ: of fewer, folds lack what is near those that are left out

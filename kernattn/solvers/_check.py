@@ -7,7 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from kernattn._arrays.namespaces import Array, Float64, check_computed, check_floating, namespace, to_numpy64, widest
+from kernattn._arrays.namespaces import (
+    Array,
+    Float64,
+    check_computed,
+    check_floating,
+    indices,
+    namespace,
+    to_numpy64,
+    widest,
+)
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import array_of, shown
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
@@ -61,6 +70,11 @@ def widen(x: Array) -> Array:
     except TypeError:  # of JAX: the numbers of a traced array are not known
         warn("JAX traces rows in float32, which may be too few digits: switch on jax_enable_x64", stacklevel=2)
         return xp.astype(x, dtype, copy=False)
+
+
+def take_rows(x: Array, rows: Any) -> Array:
+    """Return some rows of an array or a CSR matrix."""
+    return x[rows] if sparse.issparse(x) else namespace(x=x).take(x, indices(namespace(x=x), rows, x), axis=0)
 
 
 def as_numbers(name: str, values: object) -> Float64:

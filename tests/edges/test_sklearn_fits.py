@@ -22,7 +22,7 @@ from kernattn.sklearn import (
     PolynomialSketchFeatures,
     RandomFeatures,
 )
-from kernattn.sklearn._folds import folds_of
+from kernattn.solvers._digests import folds_of
 
 
 def test_to_the_bit():

@@ -7,7 +7,8 @@ from scipy.special import expit
 
 import kernattn as ka
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
-from kernattn.solvers import _newton
+from kernattn.solvers import _softmax
+from kernattn.solvers._digests import folds_of
 from xp import KINDS, to_numpy
 
 RNG = np.random.default_rng(0)
@@ -27,51 +28,50 @@ def gradient(fit, phi, hit, w, ridge):
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("ridge", [1e-3, 1.0, 50.0])
 def test_the_gradient_is_0(ridge, intercept, weights):
-    fit = ka.solvers.logistic(X, PHI, y=TWO, penalty=ridge, weights=weights, intercept=intercept)
+    fit = ka.solvers.logistic(X, PHI, y=TWO, penalty=ridge, weights=weights, intercept=intercept, tolerance=1e-16)
     left = gradient(fit, PHI(X), TWO, np.ones(400) if weights is None else weights, ridge)
     np.testing.assert_allclose(left[: None if intercept else -1], 0, atol=1e-6)
     assert fit.converged
-    assert fit.iterations < 12
+    assert fit.iterations < 100
     assert intercept or fit.intercept == 0
 
 
 @pytest.mark.parametrize("ridge", [0.05, 2.0])
 def test_scikit_learn(ridge):
     linear = pytest.importorskip("sklearn.linear_model")
-    many = pytest.importorskip("sklearn.multiclass")
     features, theirs = (
         PHI(X),
         linear.LogisticRegression(C=1 / ridge, tol=1e-10, max_iter=5000, solver="newton-cholesky"),
     )
-    fit = ka.solvers.logistic(X, PHI, y=TWO, penalty=ridge)
+    fit = ka.solvers.logistic(X, PHI, y=TWO, penalty=ridge, tolerance=1e-13)
     theirs.fit(features, TWO)
     np.testing.assert_allclose(fit.weights, theirs.coef_[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(fit.intercept, theirs.intercept_[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(fit.predict_proba(NEW), theirs.predict_proba(PHI(NEW)), atol=1e-7)
     np.testing.assert_array_equal(fit.predict(NEW), theirs.predict(PHI(NEW)))
-    rest = many.OneVsRestClassifier(theirs).fit(features, THREE)
-    fit = ka.solvers.logistic(X, PHI, y=THREE, penalty=ridge)
+    rest = theirs.fit(features, THREE)
+    fit = ka.solvers.logistic(X, PHI, y=THREE, penalty=ridge, tolerance=1e-13)
     np.testing.assert_array_equal(fit.classes, rest.classes_)
     np.testing.assert_allclose(fit.predict_proba(NEW), rest.predict_proba(PHI(NEW)), atol=1e-7)
     np.testing.assert_array_equal(fit.predict(NEW), rest.predict(PHI(NEW)))
 
 
 def test_blocks_are_the_whole():
-    whole = ka.solvers.logistic(X, PHI, y=THREE, penalty=0.1, weights=W)
+    whole = ka.solvers.logistic(X, PHI, y=THREE, penalty=0.1, weights=W, tolerance=1e-13)
     cuts = [slice(0, 150), slice(150, 151), slice(151, 400)]
     blocks = [(X[cut], THREE[cut], W[cut]) for cut in cuts]
     for given in (blocks, lambda: iter(blocks)):
-        fit = ka.solvers.logistic(given, PHI, penalty=0.1)
+        fit = ka.solvers.logistic(given, PHI, penalty=0.1, tolerance=1e-13)
         np.testing.assert_allclose(fit.weights, whole.weights, atol=1e-8)
         np.testing.assert_allclose(fit.intercept, whole.intercept, atol=1e-8)
 
 
 def test_rows_of_weight_0_are_no_rows():
     kept = THREE != "top"
-    less = ka.solvers.logistic(X[kept], PHI, y=THREE[kept], penalty=0.1)
+    less = ka.solvers.logistic(X[kept], PHI, y=THREE[kept], penalty=0.1, tolerance=1e-13)
     for given in ((X, THREE, kept * 1.0), [(X[~kept], THREE[~kept], np.zeros(np.sum(~kept))), (X[kept], THREE[kept])]):
         x, y, weights = given if isinstance(given, tuple) else (given, None, None)
-        fit = ka.solvers.logistic(x, PHI, y=y, penalty=0.1, weights=weights)
+        fit = ka.solvers.logistic(x, PHI, y=y, penalty=0.1, weights=weights, tolerance=1e-13)
         assert fit.classes.tolist() == ["low", "middle"]
         np.testing.assert_allclose(fit.weights, less.weights, atol=1e-8)
     with pytest.raises(ParameterError, match="two classes or more in rows that count; got"):
@@ -92,29 +92,10 @@ def test_rows_that_say_nothing_of_the_class():
     np.testing.assert_allclose(fit.predict_proba(NEW)[:, 1], TWO.mean(), atol=0.02)
 
 
-def test_rows_that_are_far_off_keep_their_slope():
-    problem = _newton.LogisticLoss(PHI, lambda: iter([(X, TWO, None)]), 1.0, True, None, None)
-    slope = problem.at(np.append(np.zeros(24), 1000.0), True)[1]
-    np.testing.assert_allclose(slope, np.append(PHI(X).T @ ~TWO, np.sum(~TWO)), rtol=1e-9, atol=1e-9)
-
-
 def test_too_few_steps_are_said():
     fit = ka.solvers.logistic(X, PHI, y=TWO, penalty=1e-3, max_iterations=1)
     assert not fit.converged
     assert "NOT converged" in repr(fit)
-
-
-def test_several_classes_have_converged_when_each_has():
-    found = []
-    for steps in range(1, 9):
-        each = [
-            ka.solvers.logistic(X, PHI, y=label == THREE, penalty=1e-3, max_iterations=steps).converged
-            for label in np.unique(THREE)
-        ]
-        fit = ka.solvers.logistic(X, PHI, y=THREE, penalty=1e-3, max_iterations=steps)
-        assert fit.converged == all(each)
-        found.append(sum(each))
-    assert {1, 2} & set(found)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=repr)
@@ -182,3 +163,53 @@ def test_errors():
         ka.solvers.logistic([], PHI, penalty=1.0)
     with pytest.raises(DTypeError, match="phi"):
         ka.solvers.logistic(X, "gaussian", y=TWO, penalty=1.0)
+
+
+def test_the_penalty_that_folds_prefer():
+    """By the fits of scikit-learn to the same folds."""
+    linear = pytest.importorskip("sklearn.linear_model")
+    features, folds = PHI(X), folds_of(X)
+    unit = np.mean(np.sum(features**2, axis=1))
+
+    def held_out(power):
+        total = 0.0
+        for fold in range(5):
+            there = folds != fold
+            model = linear.LogisticRegression(C=1 / (unit * 10**power), solver="newton-cholesky")
+            chances = model.fit(features[there], THREE[there]).predict_log_proba(features[~there])
+            total -= chances[np.arange(len(chances)), np.searchsorted(model.classes_, THREE[~there])].sum()
+        return total
+
+    losses = {power: held_out(power) for power in (-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0)}
+    found = ka.solvers.logistic(X, PHI, y=THREE).penalty
+    assert losses[round(2 * np.log10(found / unit)) / 2] <= 1.002 * min(losses.values())
+
+
+def test_a_choice_does_not_depend_on_order_copies_or_rows_of_weight_0():
+    order = np.random.default_rng(1).permutation(len(X))
+    wanted = ka.solvers.logistic(X, PHI, y=THREE).penalty
+    np.testing.assert_allclose(ka.solvers.logistic(X[order], PHI, y=THREE[order]).penalty, wanted, rtol=1e-12)
+    more, there = np.concatenate([X, NEW]), np.arange(450) < 400
+    labels = np.concatenate([THREE, np.full(50, "other")])
+    fit = ka.solvers.logistic(more, PHI, y=labels, weights=there * 1.0)
+    np.testing.assert_allclose(fit.penalty, wanted, rtol=1e-12)
+    twice = ka.solvers.logistic(np.tile(X, (2, 1)), PHI, y=np.tile(THREE, 2)).penalty
+    counted = ka.solvers.logistic(X, PHI, y=THREE, weights=np.full(400, 2.0)).penalty
+    np.testing.assert_allclose(twice, counted, rtol=1e-12)
+
+
+def test_choices_that_rows_do_not_tell():
+    assert ka.solvers.logistic(X[:20], PHI, y=TWO[:20]).penalty == 1
+    once = np.where(np.arange(400) == 7, "odd", THREE)  # in one fold alone, whose others lack it
+    assert ka.solvers.logistic(X, PHI, y=once).penalty != 1
+    apart = np.concatenate([X[:50] - 100, X[50:100] + 100])
+    with pytest.warns(UserWarning, match="the penalty that folds prefers is the least of its range"):
+        ka.solvers.logistic(apart, ka.features.elu1(), y=np.arange(100) >= 50)
+    with pytest.raises(ParameterError, match="penalty must be given where x comes in blocks"):
+        ka.solvers.logistic([(X, TWO)], PHI)
+
+
+def test_features_that_are_not_kept(monkeypatch):
+    kept = ka.solvers.logistic(X, PHI, y=THREE, penalty=0.1)
+    monkeypatch.setattr(_softmax, "KEPT", 100)
+    np.testing.assert_array_equal(ka.solvers.logistic(X, PHI, y=THREE, penalty=0.1).weights, kept.weights)

@@ -16,14 +16,19 @@ FOLDS = 5
 
 
 def folds_of(x: Array) -> NDArray[np.int64]:
-    """Return the folds (n,) of rows, by a digest of their numbers in float32."""
+    """Return the folds (n,) of rows."""
+    return (digests_of(x) % np.uint64(FOLDS)).astype(np.int64)
+
+
+def digests_of(x: Array) -> NDArray[np.uint64]:
+    """Return digests (n,) of the rows' numbers in float32."""
     keys = _mix(np.arange(1, x.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
     if sparse.issparse(x):
         terms = sparse.csr_array((_bits(x.data) * keys[x.indices], x.indices, x.indptr), shape=x.shape)
         sums = terms @ np.ones(x.shape[1], np.uint64)
     else:
         sums = _bits(to_numpy64(x)) @ keys
-    return (_mix(sums) % np.uint64(FOLDS)).astype(np.int64)
+    return _mix(sums)
 
 
 def _bits(values: Any) -> NDArray[np.uint64]:

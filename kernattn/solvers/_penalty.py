@@ -1,0 +1,115 @@
+"""The penalty of a logistic fit whose log loss on rows that were left out is least."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.deprecated import warn_user
+from kernattn.solvers._digests import FOLDS
+from kernattn.solvers._softmax import Labelled, Loss, Widths, descend, judge, origin, products
+
+ROWS = 4096  # that a choice looks at
+DISTINCT = 25  # rows that differ, below which folds tell nothing
+TENS = tuple(float(10.0**power) for power in range(2, -6, -1))
+ROUGHLY, STEPS = 1e-3, 60  # how close the fits of a choice come
+WORSE = 2  # powers of ten after the best, at which smaller ones are given up
+UNTOLD = 1.0  # where there are too few rows
+SEEN = 1e-9  # of the largest eigenvalue: directions of less do not tell rows apart
+
+
+class Fold(NamedTuple):
+    """Rows of all other folds, and those left out."""
+
+    others: Labelled
+    left: Labelled
+
+
+class Rotated(NamedTuple):
+    """Rows in the eigenvectors of their covariance, and its eigenvalues."""
+
+    rows: Labelled
+    spread: Float64  # (r,), sums of squares of the columns
+
+
+def choose_penalty(
+    features: Float64,
+    codes: NDArray[np.intp],
+    weights: Float64,
+    digests: NDArray[np.uint64],
+    classes: int,
+    intercept: bool,
+) -> float:
+    """Return the best penalty among powers of the root of ten, in units of the features' mean squared norm."""
+    unit = float(np.einsum("nm,nm,n->", features, features, weights) / weights.sum())
+    turned = _rotate(features, codes, weights, intercept)
+    folds = _split(turned.rows, digests, classes)
+    if len(np.unique(digests)) < DISTINCT or len(folds) < 2 or not unit > 0:
+        return UNTOLD
+    points = [origin(len(turned.spread), classes)] * len(folds)
+    losses: dict[float, float] = {}
+
+    def judged(penalty: float) -> list[Float64]:
+        found, losses[penalty] = _judge(turned, folds, points, penalty * unit, classes, intercept)
+        return found
+
+    for penalty in TENS:
+        points = judged(penalty)
+        best = min(losses, key=losses.__getitem__)
+        if penalty * 10**WORSE <= best * 1.01:
+            break
+    for penalty in (best * 10**0.5, best / 10**0.5):
+        judged(penalty)
+    found = min(losses, key=losses.__getitem__)
+    if found <= TENS[-1]:
+        warn_user(
+            f"the penalty that folds prefers is the least of its range, {found * unit:.3g}: the classes seem apart",
+            UserWarning,
+        )
+    return found * unit
+
+
+def _rotate(features: Float64, codes: NDArray[np.intp], weights: Float64, intercept: bool) -> Rotated:
+    """Return rows in float32, less their mean where an intercept takes it up: penalties and fits stay the same."""
+    centred = features - (weights @ features / weights.sum() if intercept else 0.0)
+    half = centred * np.sqrt(weights)[:, None]
+    tall = len(half) >= half.shape[1]
+    values, vectors = eigh(half.T @ half if tall else half @ half.T)
+    kept = values > SEEN * values[-1]
+    spread, vectors = values[kept], vectors[:, kept]
+    axes = vectors if tall else half.T @ vectors / np.sqrt(spread)
+    return Rotated(Labelled((centred @ axes).astype(np.float32), codes, weights), spread)
+
+
+def _judge(
+    turned: Rotated, folds: list[Fold], points: list[Float64], penalty: float, classes: int, intercept: bool
+) -> tuple[list[Float64], float]:
+    """Return the fits to the others of each fold, from points nearby, and the sum of log losses on rows left out."""
+    found, total = [], 0.0
+    for (others, left), point in zip(folds, points, strict=True):
+        loss = Loss([others], classes, penalty, intercept)
+        point, _, _ = descend(loss, _widths(turned, others, penalty, point), point, ROUGHLY, STEPS)
+        losses, _ = judge(products(left.features, point[:-1]) + point[-1], left.codes)
+        found.append(point)
+        total += float(left.weights @ losses)
+    return found, total
+
+
+def _widths(turned: Rotated, others: Labelled, penalty: float, point: Float64) -> Widths:
+    """Return coordinates that are round where the curvature of all rows is their mean."""
+    _, chances = judge(products(others.features, point[:-1]) + point[-1], others.codes)
+    curvature = float(others.weights @ np.mean(chances * (1 - chances), axis=1)) / float(turned.rows.weights.sum())
+    total = np.append(turned.spread, turned.rows.weights.sum())
+    return Widths(1 / np.sqrt(curvature * total + np.append(np.full(len(turned.spread), penalty), 0.0))[:, None])
+
+
+def _split(rows: Labelled, digests: NDArray[np.uint64], classes: int) -> list[Fold]:
+    """Return the folds whose other rows have all classes."""
+    of, found = digests % np.uint64(FOLDS), []
+    for fold in range(FOLDS):
+        left = of == fold
+        if left.any() and len(np.unique(rows.codes[~left])) == classes:
+            found.append(Fold(*(Labelled(*(each[which] for each in rows)) for which in (~left, left))))
+    return found

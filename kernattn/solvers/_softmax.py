@@ -1,0 +1,255 @@
+"""The least point of the multinomial logistic sum: L-BFGS in coordinates that the Hessian of a point makes round."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import cholesky, norm, solve_triangular
+
+from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64
+from kernattn._arrays.shapes import strips
+from kernattn._runtime.lazy_scipy import optimize, special
+from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap
+from kernattn.solvers._check import widen
+from kernattn.solvers._labels import Blocks
+from kernattn.solvers._spectrum import BLOCK
+
+KEPT = 1 << 27  # features that are kept for all passes: 1 GiB
+FIRST = 8  # steps between the first two Hessians; twice as many each time
+LATE = 100.0  # an old Hessian makes a slope look so much smaller
+NO_SLOPE = 1e-12  # of the rows: the curvature of an intercept that no row tells
+
+
+class Labelled(NamedTuple):
+    """Features of some rows, with their classes and weights."""
+
+    features: Array  # (n, M), float64 where its library has it
+    codes: NDArray[np.intp]  # (n,)
+    weights: Float64  # (n,)
+
+
+class Passes(Iterable[Labelled]):
+    """Passes over rows, whose features are kept while there are few enough, else made anew by each pass."""
+
+    def __init__(self, phi: FeatureMap, blocks: Blocks, classes: NDArray[Any], backend: str | None) -> None:
+        self._given, self._kept = (phi, blocks, classes, backend), None
+
+    _kept: list[Labelled] | None
+
+    def __iter__(self) -> Iterator[Labelled]:
+        """Walk over the rows."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept: list[Labelled] | None = []
+        for part in self._make():
+            if kept is not None:
+                kept.append(part)
+                kept = None if sum(each.features.shape[0] * each.features.shape[1] for each in kept) > KEPT else kept
+            yield part
+        self._kept = kept
+
+    def _make(self) -> Iterator[Labelled]:
+        phi, blocks, classes, backend = self._given
+        for x, labels, shares in blocks():
+            there = np.isin(labels, classes)  # rows of weight 0 may have labels of their own
+            codes = np.where(there, np.searchsorted(classes, labels), 0)
+            weights = there.astype(np.float64) if shares is None else there * shares
+            for here in strips(len(labels), BLOCK // phi.num_features_of(x.shape[1])):
+                rows = widen(x[here] if sparse.issparse(x) else x[here, ...])
+                yield Labelled(phi(rows, backend=backend), codes[here], weights[here])
+
+
+class Loss(NamedTuple):
+    """The penalised sum over rows that a fit makes least, of points (M + 1, c): weights, and intercepts last.
+
+    Two classes have one column, the second's; several have one each.
+    """
+
+    rows: Iterable[Labelled]
+    classes: int
+    penalty: float
+    intercept: bool
+    shown: Any = None  # a bar, or None
+
+    @property
+    def columns(self) -> int:
+        """Columns c of a point."""
+        return 1 if self.classes == 2 else self.classes
+
+    def penalties(self, size: int) -> Float64:
+        """Return the penalty of each of so many rows of a point."""
+        return np.append(np.full(size - 1, self.penalty), 0.0)
+
+    def at(self, point: Float64) -> tuple[float, Float64]:
+        """Return the sum and its gradient."""
+        penalties = self.penalties(len(point))[:, None]
+        loss, gradient = 0.5 * float(np.sum(penalties * point * point)), penalties * point
+        for features, codes, weights in self.rows:
+            scores = products(features, point[:-1]) + point[-1]
+            losses, chances = judge(scores, codes)
+            loss += float(weights @ losses)
+            chances -= _indicators(codes, self.columns)
+            chances *= weights[:, None]
+            gradient[:-1] += products(namespace(features=features).matrix_transpose(features), chances)
+            gradient[-1] += chances.sum(axis=0) if self.intercept else 0.0
+        if self.shown is not None:
+            self.shown.update()
+        return loss, gradient
+
+    def root(self, point: Float64) -> Float64:
+        """Return the Cholesky factor (M + 1, M + 1) of the Hessian at a point, the mean of the columns'."""
+        hessian = np.diag(self.penalties(len(point)))
+        for features, codes, weights in self.rows:
+            _, chances = judge(products(features, point[:-1]) + point[-1], codes)
+            curvature = weights * np.mean(chances * (1 - chances), axis=1)
+            xp = namespace(features=features)
+            half = features * constant(xp, np.sqrt(curvature)[:, None], features.dtype, features)
+            hessian[:-1, :-1] += to_numpy64(xp.matmul(xp.matrix_transpose(half), half))
+            hessian[-1, :-1] += products(xp.matrix_transpose(features), curvature[:, None])[:, 0]
+            hessian[-1, -1] += curvature.sum() + NO_SLOPE * weights.sum()
+        if not self.intercept:
+            hessian[-1] = np.append(np.zeros(len(point) - 1), 1.0)
+        hessian[:-1, -1] = hessian[-1, :-1]
+        try:
+            factor: Float64 = cholesky(hessian, lower=True)
+        except np.linalg.LinAlgError:
+            rounding = float(np.finfo(float).eps * norm(hessian))
+            raise ParameterError(
+                f"penalty must be well above the rounding of the sums over rows, {rounding:.3g}; got {self.penalty:g}"
+            ) from None
+        return factor
+
+
+def origin(size: int, classes: int) -> Float64:
+    """Return the point at which all chances are equal, of so many features and classes."""
+    return np.zeros((size + 1, 1 if classes == 2 else classes))
+
+
+class Fit(NamedTuple):
+    """Where the steps ended."""
+
+    point: Float64  # (M + 1, c)
+    steps: int
+    converged: bool
+
+
+def minimise(loss_of: Loss, start: Float64, tolerance: float, most: int) -> Fit:
+    r"""Return the least point, by `descend` in coordinates :math:`L^T w`, where :math:`L L^T` is the Hessian.
+
+    It is made anew after 8, 16, 32, ... steps. The end is where the sum cannot fall by more than `tolerance` of itself.
+    """
+    point, steps, stretch = start, 0, FIRST
+    while True:
+        root = Root(loss_of.root(point))
+        point, more, left = descend(loss_of, root, point, tolerance / LATE, min(stretch, most - steps))
+        steps, stretch = steps + more, 2 * stretch
+        if left * LATE <= tolerance:
+            return Fit(point, steps, True)
+        if steps >= most or not more:  # without a step, rounding is all that is left to find
+            return Fit(point, steps, left <= tolerance)
+
+
+class Coordinates(Protocol):
+    """Coordinates in which the sum is about as steep in all directions."""
+
+    def of(self, point: Float64) -> Float64:
+        """Return the coordinates of a point."""
+
+    def back(self, coordinates: Float64) -> Float64:
+        """Return the point of coordinates."""
+
+    def slope(self, gradient: Float64) -> Float64:
+        """Return the gradient by coordinates."""
+
+
+class Root(NamedTuple):
+    """Coordinates of a Cholesky factor (M + 1, M + 1)."""
+
+    factor: Float64
+
+    def of(self, point: Float64) -> Float64:
+        """Return the coordinates of a point."""
+        return self.factor.T @ point
+
+    def back(self, coordinates: Float64) -> Float64:
+        """Return the point of coordinates."""
+        point: Float64 = solve_triangular(self.factor, coordinates, lower=True, trans="T")
+        return point
+
+    def slope(self, gradient: Float64) -> Float64:
+        """Return the gradient by coordinates."""
+        slope: Float64 = solve_triangular(self.factor, gradient, lower=True)
+        return slope
+
+
+class Widths(NamedTuple):
+    """Coordinates of one width (M + 1, 1) for each axis."""
+
+    widths: Float64
+
+    def of(self, point: Float64) -> Float64:
+        """Return the coordinates of a point."""
+        return point / self.widths
+
+    def back(self, coordinates: Float64) -> Float64:
+        """Return the point of coordinates."""
+        point: Float64 = coordinates * self.widths
+        return point
+
+    def slope(self, gradient: Float64) -> Float64:
+        """Return the gradient by coordinates."""
+        slope: Float64 = gradient * self.widths
+        return slope
+
+
+def descend(loss_of: Loss, axes: Coordinates, start: Float64, part: float, most: int) -> tuple[Float64, int, float]:
+    """Return a point, the steps of L-BFGS to it, and the part by which the sum can fall from there, of itself.
+
+    The steps end once that is `part` or less, as far as the coordinates are as steep everywhere as a unit Hessian.
+    """
+    left = np.inf
+
+    def value(flat: Float64) -> tuple[float, Float64]:
+        nonlocal left
+        loss, gradient = loss_of.at(axes.back(flat.reshape(start.shape)))
+        slope = axes.slope(gradient).ravel()
+        left = float(slope @ slope) / 2 / loss
+        return loss, slope
+
+    def end(_: Float64) -> None:
+        if left <= part:
+            raise StopIteration
+
+    options = {"maxiter": most, "ftol": 0.0, "gtol": 0.0, "maxfun": 20 * most}
+    found = optimize.minimize(value, axes.of(start).ravel(), jac=True, method="L-BFGS-B", callback=end, options=options)
+    return axes.back(found.x.reshape(start.shape)), found.nit, left
+
+
+def judge(scores: Float64, codes: NDArray[np.intp]) -> tuple[Float64, Float64]:
+    """Return minus the log chances (n,) of the rows' classes, and the chances (n, c) of all classes."""
+    if scores.shape[1] == 1:
+        score = scores[:, 0]
+        return np.logaddexp(0.0, np.where(codes == 1, -score, score)), special.expit(scores)
+    shifted = scores - scores.max(axis=1, keepdims=True)
+    chances = np.exp(shifted)
+    sums = chances.sum(axis=1, keepdims=True)
+    chances /= sums
+    return np.log(sums[:, 0]) - np.take_along_axis(shifted, codes[:, None], axis=1)[:, 0], chances
+
+
+def _indicators(codes: NDArray[np.intp], columns: int) -> Float64:
+    """Return 1 where a row is of a column's class, (n, c)."""
+    classes = np.arange(columns) if columns > 1 else np.ones(1)
+    hits: Float64 = (codes[:, None] == classes).astype(np.float64)
+    return hits
+
+
+def products(left: Array, right: Float64) -> Float64:
+    """Return left @ right on the host, made where left is."""
+    xp = namespace(left=left)
+    product: Float64 = to_numpy64(xp.matmul(left, constant(xp, right, left.dtype, left)))
+    return product
