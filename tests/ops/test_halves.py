@@ -13,6 +13,7 @@ from kernattn.ops.block_softmax_vjp.cpu import block_softmax_vjp
 from kernattn.ops.causal.cpu import causal
 from kernattn.ops.causal_vjp.cpu import causal_vjp
 from kernattn.ops.features_vjp.cpu import features_vjp
+from kernattn.ops.gated_vjp.cpu import gated_vjp
 from kernattn.ops.gram.cpu import gram
 
 HALVES = {BFLOAT16: ml_dtypes.bfloat16, FLOAT16: np.float16}
@@ -74,7 +75,8 @@ def _gated(q, k, v, mask):
     last, _ = ka.gated_linear_attention_step(
         state, q[..., 0, :], k[..., 0, :], v[..., 0, :], g=g[..., 0], beta=beta[..., 0]
     )
-    return whole, last, state.s
+    channels, _ = ka.gated_linear_attention(q, k, v, gk=-np.abs(k), key_mask=mask)
+    return whole, last, state.s, channels
 
 
 def _exact(q, k, v, mask):
@@ -101,7 +103,7 @@ def test_bits_are_those_of_rounded_outputs_of_widened_inputs(attend, lay, dtype)
 
 
 @pytest.mark.parametrize("dtype", HALVES.values(), ids=["bfloat16", "float16"])
-@pytest.mark.parametrize("op", ["elu1", "favor", "exact", "features", "gram"])
+@pytest.mark.parametrize("op", ["elu1", "favor", "exact", "features", "gram", "decay", "pair"])
 def test_cotangents_have_the_bits_of_rounded_ones(op, dtype):
     rng = np.random.default_rng(0)
     q, k, v, g = (rng.standard_normal((2, 3, 45, e)).astype(dtype) for e in (7, 7, 21, 21))
@@ -113,6 +115,11 @@ def test_cotangents_have_the_bits_of_rounded_ones(op, dtype):
         run, given = block_softmax_vjp, (q, k, v, 0.5, parts, mask, None, out, lse, g, None)
     elif op == "features":
         run, given = features_vjp, (q, spec, rng.standard_normal((2, 3, 45, 24)).astype(dtype), True)
+    elif op in ("decay", "pair"):
+        run, ids = gated_vjp, np.arange(45) // 20
+        pair = (k / 4, -np.abs(q) / 4) if op == "pair" else (None, None)
+        beta, state = (None if op == "pair" else np.abs(np.tanh(v[..., 0]))), np.float32(g[..., :7, :])
+        given = (q, k, v, None, -np.abs(q), beta, *pair, 0.5, True, state, mask, ids, g, None)
     elif op == "gram":
         run, given = gram, (q, v, spec, False)
     else:
@@ -154,7 +161,8 @@ def test_a_call_takes_no_more_memory_than_one_of_float32(dtype):
             "causal": lambda: ka.causal_linear_attention(*x, phi),
             "full": lambda: ka.linear_attention(*x, phi),
             "exact": lambda: ka.softmax_attention(*x),
-            "gated": lambda: ka.gated_linear_attention(*x, l2_normalise=True),
+            "gated": lambda: ka.gated_linear_attention(*x, gk=-x[0], l2_normalise=True),
+            "gated pullback": lambda: gated_vjp(*x, None, -x[0], *[None] * 3, 1.0, True, *[None] * 3, x[2], None),
         }
         found = {}
         for name, each in call.items():

@@ -25,6 +25,7 @@ from kernattn.ops._numba.tiles.layout import (
     room,
     rows,
     seconds_of,
+    widened,
     written,
 )
 from kernattn.ops.gated.loops import MASK, STATE, STEPS, TABLE_COLUMNS, Given, run_gates
@@ -98,12 +99,13 @@ def work_of(
     state: Array | None,
     key_mask: Array | None,
     segment_ids: Array | None,
-    halves: bool = True,
 ) -> tuple[Plan, Given, Rows]:
-    """Return who reads what, and what the loops read of keys and of queries: 16-bit rows as they are, or as floats."""
+    """Return who reads what, and what the loops read of keys and of queries."""
     dtype, n = accumulation(v), v.shape[-2]
-    of_q, of_k, of_v, reads, writes = (_laid(x, dtype, halves) for x in (q, k, v, read, write))
-    logs, strength = (_laid(x, dtype, False) for x in (_logs(g, gk, dtype), None if beta is None else beta[..., None]))
+    of_q, of_k, of_v, logs, reads, writes = (_laid(x, dtype) for x in (q, k, v, _logs(g, gk, dtype), read, write))
+    if beta is not None and has_bits(beta, dtype):
+        beta = widened(beta)
+    strength = _laid(None if beta is None else beta[..., None], dtype)
     layouts = [layout for _, layout in (of_q, of_k, of_v, logs, strength, reads, writes)]
     plan = _plan_for(tuple(layouts), state is not None, dtype.itemsize)
     mask = fresh = NO_MASK
@@ -112,22 +114,22 @@ def work_of(
     if segment_ids is not None:
         fresh = flat(np.broadcast_to(segment_starts(np, segment_ids), (*plan.lead, n)), bool)
     given = Given(
-        of_k[0], of_v[0], logs[0][0], strength[0][0], reads[0], writes[0], mask, fresh, l2_normalise
+        of_k[0], of_v[0], logs[0], strength[0][0], reads[0], writes[0], mask, fresh, l2_normalise
     )  # fmt: skip
     return plan, given, of_q[0]
 
 
-def _laid(array: Array | None, dtype: np.dtype[Any], halves: bool) -> tuple[Rows, Layout]:
+def _laid(array: Array | None, dtype: np.dtype[Any]) -> tuple[Rows, Layout]:
     """Return rows (..., n, c) as loops read them, flat, and how they lie there: those that lie apart are not copied."""
     if array is None:
         return no_rows(dtype), NOWHERE
     if array.flags.c_contiguous:
-        return rows(array, dtype, halves), (array.shape, None)
-    found = array.view(np.uint16) if halves and has_bits(array, dtype) else array
+        return rows(array, dtype), (array.shape, None)
+    found = array.view(np.uint16) if has_bits(array, dtype) else array
     size, strides = found.itemsize, found.strides
     whole = found.shape[-1] == 1 or strides[-1] == size
     if (found is array and array.dtype != dtype) or not whole or any(x < 0 or x % size for x in strides):
-        return rows(array, dtype, halves), (array.shape, None)
+        return rows(array, dtype), (array.shape, None)
     last = sum((count - 1) * x for count, x in zip(found.shape, strides, strict=True))
     apart = as_strided(found, (last // size + 1,), (size,), writeable=False)
     known, bits, _ = rows(array[..., :0, :0], dtype)

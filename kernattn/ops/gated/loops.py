@@ -6,11 +6,11 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
-from kernattn.ops._numba.codegen.halves import finite_bits, narrow, widen
+from kernattn.ops._numba.codegen.halves import finite_bits, narrow, some_nan_bits, widen
 from kernattn.ops._numba.codegen.memory import aligned, copy, odd_row, tile_rows, whole, window
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, fading_product, product, transpose
-from kernattn.ops._numba.tiles.rows import as_read
+from kernattn.ops._numba.tiles.rows import as_read, given_rows, read_row
 
 K, V, DECAY, BETA, READ, WRITE = range(6)
 STEPS, MASK, STATE = 6, 12, 13
@@ -115,13 +115,13 @@ def load_strength(beta, at, step, rows, mask, mask_at, room):
 def load_decays(logs, at, step, rows, channels, mask, mask_at, fresh, room):
     """Load the logs of decays: 0 where there is no key, -inf where a sequence begins."""
     for i in range(rows):
-        y = window(room.logs, i * channels, channels)
-        begins = fresh.size > 0 and fresh[mask_at + i]
-        for c in range(channels):
-            log = logs[at + i * step + c] if logs.size > 0 else logs.dtype.type(0)
-            if mask.size > 0 and not mask[mask_at + i]:
-                log = logs.dtype.type(0)
-            y[c] = -np.inf if begins else log
+        begins, there = fresh.size > 0 and fresh[mask_at + i], mask.size == 0 or mask[mask_at + i]
+        if given_rows(logs) and there and not begins:
+            read_row(logs, at + i * step, channels, room.logs, i * channels)
+        else:
+            y = window(room.logs, i * channels, channels)
+            for c in range(channels):
+                y[c] = -np.inf if begins else 0
 
 
 @phase
@@ -265,7 +265,7 @@ def carry(rows, d, e, channels, before, state, room):
 
 
 class Given(NamedTuple):
-    """What a loop reads of keys, flat; the rows of keys, values and pairs are (floats, bits, kind)."""
+    """What a loop reads of keys, flat; the rows of all but beta are (floats, bits, kind)."""
 
     k: Any
     v: Any
@@ -285,7 +285,7 @@ def seen(given):
     return Given(
         as_read(k),
         as_read(v),
-        whole(logs),
+        as_read(logs),
         whole(beta),
         as_read(read),
         as_read(write),
@@ -352,10 +352,11 @@ def rows_of_one_chunk(given, own, start, rows, sizes):
             return i
         if given.mask.size > 0 and not given.mask[mask_at + i]:
             continue
-        if given.logs.size > 0:
-            if channels == 1 and not abs(given.logs[row_of(own, DECAY, start + i)]) < np.inf:
+        if given_rows(given.logs):
+            at = row_of(own, DECAY, start + i)
+            if channels == 1 and not _finite_row(given.logs, at, 1):
                 return i
-            if channels > 1 and some_nan(window(given.logs, row_of(own, DECAY, start + i), channels)):
+            if channels > 1 and _some_nan(given.logs, at, channels):
                 return i
         if given.beta.size > 0 and not finite(window(given.beta, row_of(own, BETA, start + i), 1)):
             return i
@@ -367,9 +368,12 @@ def rows_of_one_chunk(given, own, start, rows, sizes):
 
 
 @inner
-def some_nan(x):
+def _some_nan(rows, at, count):
     """Is any number of a row none?"""
-    total = x.dtype.type(0)
+    floats, bits, kind = rows
+    if kind != 0:
+        return some_nan_bits(bits, kind, at, count)
+    x, total = window(floats, at, count), floats.dtype.type(0)
     for c in range(x.size):
         total += x.dtype.type(1) if x[c] != x[c] else x.dtype.type(0)
     return total > 0

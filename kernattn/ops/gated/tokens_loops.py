@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
 from kernattn.ops._numba.codegen.memory import aligned, whole, window
-from kernattn.ops._numba.tiles.rows import as_read
+from kernattn.ops._numba.tiles.rows import as_read, given_rows, read_row
 from kernattn.ops.gated.loops import (
     BETA,
     DECAY,
@@ -61,23 +61,23 @@ def load_token(given, own, t, sizes, token):
     begins = given.fresh.size > 0 and given.fresh[mask_at]
     load_rows(given.k, row_of(own, K, t), d, 1, d, given.mask, mask_at, given.normalise, token.key, d)
     load_rows(given.v, row_of(own, V, t), e, 1, e, given.mask, mask_at, False, token.value, e)
-    logs = window(given.logs, row_of(own, DECAY, t) if given.logs.size > 0 else 0, channels)
     for c in range(d):
         token.decay[c] = 0 if begins else 1
-    if there and not begins and given.logs.size > 0:
+    if there and not begins and given_rows(given.logs):
+        read_row(given.logs, row_of(own, DECAY, t), channels, token.decay, 0)
         if channels == 1:
-            factor = decayed(logs[0])
+            factor = decayed(token.decay[0])
             for c in range(d):
                 token.decay[c] = factor
         else:
             for c in range(d):
-                token.decay[c] = decayed(logs[c])
+                token.decay[c] = decayed(token.decay[c])
     if given.beta.size > 0:
         if there:
             beta = given.beta[row_of(own, BETA, t)]
         for c in range(d):
             token.reader[c] = token.decay[c] * token.key[c]
-    if reads_pair(given):
+    if given_rows(given.read):
         load_rows(given.read, row_of(own, READ, t), d, 1, d, given.mask, mask_at, False, token.reader, d)
         load_rows(given.write, row_of(own, WRITE, t), d, 1, d, given.mask, mask_at, False, token.writer, d)
         if begins:
@@ -86,13 +86,6 @@ def load_token(given, own, t, sizes, token):
     for c in range(d):
         gone = gone or token.decay[c] == 0
     return beta, gone
-
-
-@inner
-def reads_pair(given):
-    """Are there rows that read the state, and others that write what they read?"""
-    floats, bits, _ = given.read
-    return floats.size + bits.size > 0
 
 
 @inner
@@ -120,7 +113,7 @@ def read_before(old, begins, token):
 def advance(given, old, new, beta, gone, begins, d, e, token):
     """Write the state after a token, and what its query reads of it into `total`."""
     token.total[:] = 0
-    general = reads_pair(given)
+    general = given_rows(given.read)  # rows that read the state, and others that write what they read
     if general:
         read_before(old, begins, token)
     if gone:

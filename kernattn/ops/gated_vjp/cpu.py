@@ -7,7 +7,17 @@ import numpy as np
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import share
 from kernattn._sums.cotangents import sum_onto
-from kernattn.ops._numba.tiles.layout import accumulation, flat, narrow, nothing, unwritten
+from kernattn.ops._numba.tiles.layout import (
+    accumulation,
+    flat,
+    narrow,
+    no_rows,
+    nothing,
+    room_like,
+    rows,
+    unwritten,
+    written,
+)
 from kernattn.ops.gated.cpu import begun_anew, flat_state, work_of
 from kernattn.ops.gated_vjp import loops, tokens_loops
 from kernattn.ops.gated_vjp.reference import Cotangents
@@ -19,25 +29,32 @@ def gated_vjp(
     segment_ids: Array | None, out: Array | None, after: Array | None,
 ) -> Cotangents:  # fmt: skip
     dtype = accumulation(v)
-    plan, given, queries = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids, False)
+    plan, given, queries = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
     n, d, e, channels, _ = plan.sizes
-    none, unwanted = nothing(dtype), unwritten(dtype)
-    dq = np.empty((*plan.out[:-1], d), dtype)
-    dk, dv = np.empty((*plan.lead, n, d), dtype), np.empty((*plan.lead, n, e), dtype)
-    logs = unwanted if g is None and gk is None else np.empty((*plan.lead, n, channels), dtype)
+    unwanted, of_keys = unwritten(dtype), (*plan.lead, n, d)
+    dq = room_like(q, (*plan.out[:-1], d), dtype)
+    dk, dv = room_like(k, of_keys, dtype), room_like(v, (*plan.lead, n, e), dtype)
+    logs = unwanted
+    if g is not None:
+        logs = np.empty((*plan.lead, n, channels), dtype)
+    elif gk is not None:
+        logs = room_like(gk, (*plan.lead, n, channels), dtype)
     strength = unwanted if beta is None else np.empty((*plan.lead, n), dtype)
-    d_read, d_write = (unwanted if x is None else np.empty(dk.shape, dtype) for x in (read, write))
+    d_read, d_write = (unwanted if x is None else room_like(x, of_keys, dtype) for x in (read, write))
     d_state = unwanted if state is None else np.empty(plan.after, dtype)
     before = flat_state(state, plan, dtype)
-    g_out, g_after = none if out is None else flat(out, dtype), none if after is None else flat(after, dtype)
+    g_out, g_after = no_rows(dtype) if out is None else rows(out, dtype), nothing(dtype)
+    if after is not None:
+        g_after = flat(after, dtype)
     reads = queries, before, g_out, g_after, plan.table, plan.reads, dtype.type(scale)
     if read is None:
         given = begun_anew(given, plan, g, gk, key_mask)
-        found = loops.Found(*(x.reshape(-1) for x in (dq, dk, dv, logs, strength, d_state)))
+        found = loops.Found(*(written(x, dtype) for x in (dq, dk, dv, logs, strength)), state=d_state.reshape(-1))
         pull = partial(loops.pull_gates, plan.sizes, given, *reads, found)
     else:
-        rows = tokens_loops.Found(*(x.reshape(-1) for x in (dq, dk, dv, logs, d_read, d_write, d_state)))
-        pull = partial(tokens_loops.pull_tokens, plan.sizes, given, *reads, rows)
+        into = (written(x, dtype) for x in (dq, dk, dv, logs, d_read, d_write))
+        general = tokens_loops.Found(*into, state=d_state.reshape(-1))
+        pull = partial(tokens_loops.pull_tokens, plan.sizes, given, *reads, general)
     share(pull, len(plan.table), 3 * plan.seconds)
 
     def back(y: Array, x: Array | None) -> Array | None:

@@ -10,9 +10,10 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
+from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
-from kernattn.ops._numba.tiles.rows import as_read
+from kernattn.ops._numba.tiles.rows import as_read, given_rows, read_row, wide_rows
 from kernattn.ops.gated.loops import (
     MASK,
     OUT,
@@ -267,23 +268,33 @@ def _pull_substitution(rows, e, room, back):
 
 
 @phase
-def _write_rows(tile, row, x, at, step, rows, d, mask, mask_at, normalise, units, target, to):
-    """Write cotangents of rows, 0 where there is no key; where rows were normalised, of what they were."""
+def _write_rows(tile, row, x, at, step, rows, d, mask, mask_at, normalise, units, spare, target, to):
+    """Write cotangents of rows, 0 where there is no key; where rows were normalised, of what they were.
+
+    Those of 16 bits are made in the tile. What rows x were is read into `spare`.
+    """
+    floats, bits, kind = target
     for i in range(rows):
-        g, y = window(tile, i * row, d), window(target, to + i * d, d)
+        g = window(tile, i * row, d)
+        y = g
+        if kind == 0:
+            y = window(floats, to + i * d, d)
         if mask.size > 0 and not mask[mask_at + i]:
             for c in range(d):
                 y[c] = 0
         elif normalise:
-            raw, unit = window(x, at + i * step, d), window(units, i * row, d)
-            factor, along = inverse_norm(raw), x.dtype.type(0)
+            raw, first = wide_rows(x, at + i * step, d, spare)
+            unit = window(units, i * row, d)
+            factor, along = inverse_norm(window(raw, first, d)), g.dtype.type(0)
             for c in range(d):
                 along += unit[c] * g[c]
             for c in range(d):
                 y[c] = factor * (g[c] - unit[c] * along)
-        else:
+        elif kind == 0:
             for c in range(d):
                 y[c] = g[c]
+        if kind != 0:
+            narrow(tile, i * row, d, bits, kind, to + i * d)
 
 
 @phase
@@ -291,17 +302,17 @@ def _load_cotangents(g_out, at, rows, e, scale, room, back):
     """Load the cotangents of outputs, times the scale."""
     for i in range(rows):
         y = window(back.out, i * room.row_e, e)
-        if g_out.size == 0:
+        if given_rows(g_out):
+            read_row(g_out, at + i * e, e, back.out, i * room.row_e)
+            for c in range(e):
+                y[c] *= scale
+        else:
             for c in range(e):
                 y[c] = 0
-        else:
-            x = window(g_out, at + i * e, e)
-            for c in range(e):
-                y[c] = scale * x[c]
 
 
 class Found(NamedTuple):
-    """Where cotangents are written: of queries a head of out, of all else a head of the state."""
+    """Where cotangents are written: of queries a head of out, of all else a head of the state; rows but for `state`."""
 
     q: Any
     k: Any
@@ -369,17 +380,16 @@ def _cut(given, own, sizes, begins):
 @compiled
 def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, found, low, high):
     """Take states low to high back through all tokens."""
-    given, rows_q, before, g_out, g_after = seen(given), as_read(q), whole(before), whole(g_out), whole(g_after)
-    q = rows_q[0]
+    given, q, before, g_out, g_after = seen(given), as_read(q), whole(before), as_read(g_out), whole(g_after)
     n, d, e, channels, chunk = sizes
-    shared = room_for(d, e, channels, chunk, q)
-    owned = _back_for(shared, channels, q)
+    shared = room_for(d, e, channels, chunk, before)
+    owned = _back_for(shared, channels, before)
     back = owned
     row_d, row_e, size = shared.row_d, shared.row_e, shared.size
     area, begins = row_d * row_e, np.empty(n + 1, np.int64)
     opened = _size_of_opened(shared)
     delta, no_mask = given.beta.size > 0, window(given.mask, 0, 0)
-    kept, starts, tiles = aligned(0, q), aligned(0, q), aligned(0, q)
+    kept, starts, tiles = aligned(0, before), aligned(0, before), aligned(0, before)
     for head in range(low, high):
         own = table[head]
         chunks = _cut(given, own, sizes, begins)
@@ -387,11 +397,11 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
         groups = (chunks + together - 1) // together
         again = channels > 1  # chunks are opened again: keys that fade from token to token are too many to keep
         if kept.size < groups * area:  # one room for all heads: fresh memory takes longer than what is done in it
-            kept = aligned(groups * area, q)
+            kept = aligned(groups * area, before)
         if starts.size < together * area:
-            starts = aligned(together * area, q)
+            starts = aligned(together * area, before)
         if not again and tiles.size < together * opened:
-            tiles = aligned(together * opened, q)
+            tiles = aligned(together * opened, before)
         none = window(tiles, 0, 0)
         load_state(before, own[STATE], d, e, row_e, window(kept, 0, area))
         for group in range(groups - 1):
@@ -419,7 +429,7 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                 for reader in range(reads.shape[1]):
                     step_q, at_out = reads[head, reader, QUERY_STEP], reads[head, reader, OUT] * n + start
                     at_q = reads[head, reader, QUERY] + start * step_q
-                    load_rows(rows_q, at_q, step_q, rows, d, no_mask, 0, given.normalise, room.queries, row_d)
+                    load_rows(q, at_q, step_q, rows, d, no_mask, 0, given.normalise, room.queries, row_d)
                     score(room.queries, rows, d, channels, room, room.scores)
                     _load_cotangents(g_out, at_out * e, rows, e, scale, room, back)
                     product(
@@ -427,14 +437,15 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                     )  # fmt: skip
                     _pull_reading(room.queries, room.scores, False, rows, d, e, channels, state, room, back)
                     _write_rows(
-                        back.rows, row_d, q, at_q, step_q, rows, d, no_mask, 0, given.normalise, room.queries, found.q,
-                        at_out * d,
+                        back.rows, row_d, q, at_q, step_q, rows, d, no_mask, 0, given.normalise, room.queries,
+                        back.passed, found.q, at_out * d,
                     )  # fmt: skip
                 mask_at, at = own[MASK] * n + start, head * n + start
                 if delta:
                     _pull_substitution(rows, e, room, back)
                 _write_rows(
-                    back.written, row_e, q, 0, 0, rows, e, given.mask, mask_at, False, room.written, found.v, at * e
+                    back.written, row_e, q, 0, 0, rows, e, given.mask, mask_at, False, room.written, back.passed,
+                    found.v, at * e,
                 )  # fmt: skip
                 if delta:
                     _pull_reading(room.keys, room.reads, True, rows, d, e, channels, state, room, back)
@@ -443,22 +454,23 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                         for a in range(d):
                             y[a] += x[a]
                     _write_rows(
-                        back.strength, 1, q, 0, 0, rows, 1, given.mask, mask_at, False, back.strength, found.beta, at
+                        back.strength, 1, q, 0, 0, rows, 1, given.mask, mask_at, False, back.strength, back.passed,
+                        found.beta, at,
                     )  # fmt: skip
                 at_k, step_k = row_of(own, K, start), own[STEPS + K]
                 _write_rows(
-                    back.keys, row_d, given.k[0], at_k, step_k, rows, d, given.mask, mask_at, given.normalise,
-                    room.keys, found.k, at * d,
+                    back.keys, row_d, given.k, at_k, step_k, rows, d, given.mask, mask_at, given.normalise,
+                    room.keys, back.passed, found.k, at * d,
                 )  # fmt: skip
-                if found.logs.size > 0:
+                if given_rows(found.logs):
                     for i in range(rows):
                         if given.fresh.size > 0 and given.fresh[mask_at + i]:
                             logs = window(back.logs, i * channels, channels)
                             for a in range(channels):
                                 logs[a] = 0
                     _write_rows(
-                        back.logs, channels, q, 0, 0, rows, channels, given.mask, mask_at, False, back.logs, found.logs,
-                        at * channels,
+                        back.logs, channels, q, 0, 0, rows, channels, given.mask, mask_at, False, back.logs,
+                        back.passed, found.logs, at * channels,
                     )  # fmt: skip
                 if given.fresh.size > 0 and given.fresh[mask_at]:
                     back.before[:] = 0

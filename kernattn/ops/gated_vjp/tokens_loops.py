@@ -6,8 +6,9 @@ States at the starts of groups of tokens are kept; a group's own are made again,
 from typing import Any, NamedTuple
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
+from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
-from kernattn.ops._numba.tiles.rows import as_read
+from kernattn.ops._numba.tiles.rows import as_read, given_rows, read_row, wide_rows
 from kernattn.ops.gated.loops import (
     MASK,
     OUT,
@@ -28,7 +29,7 @@ GROUP = 16  # tokens
 
 
 class Found(NamedTuple):
-    """Where cotangents are written: of queries a head of out, of all else a head of the state."""
+    """Where cotangents are written: of queries a head of out, of all else a head of the state; rows but for `state`."""
 
     q: Any
     k: Any
@@ -50,13 +51,14 @@ class Back(NamedTuple):
     value: Any  # (e,)
     known: Any  # (e,), of what was read
     out: Any  # (e,)
+    spare: Any  # (d,)
 
 
 @inner
 def _back_for(d, e, like):
     return Back(
         aligned(d, like), aligned(d, like), aligned(d, like), aligned(d, like), aligned(d, like), aligned(e, like),
-        aligned(e, like), aligned(e, like),
+        aligned(e, like), aligned(e, like), aligned(d, like),
     )  # fmt: skip
 
 
@@ -100,15 +102,20 @@ def _pull_token(before, d, e, token, back, g_state):
 @inner
 def _write(row, there, target, at):
     """Write the cotangent of a row, 0 where there is no key."""
-    y = window(target, at, row.size)
-    for c in range(row.size):
-        y[c] = row[c] if there else 0
+    floats, bits, kind = target
+    if not there:
+        row[:] = 0
+    if kind == 0:
+        copy(row, 0, row.size, floats, at)
+    else:
+        narrow(row, 0, row.size, bits, kind, at)
 
 
 @inner
-def _of_direction(row, unit, raw):
-    """Turn the cotangent of a normalised row into that of what it was."""
-    factor, along = inverse_norm(raw), _dot(unit, row)
+def _of_direction(row, unit, x, at, spare):
+    """Turn the cotangent of a normalised row into that of what it was, row `at` of x."""
+    raw, first = wide_rows(x, at, row.size, spare)
+    factor, along = inverse_norm(window(raw, first, row.size)), _dot(unit, row)
     for c in range(row.size):
         row[c] = factor * (row[c] - unit[c] * along)
 
@@ -130,12 +137,12 @@ def _walk(given, own, first, count, states, sizes, token):
 @compiled
 def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, found, low, high):
     """Take states low to high back through all tokens."""
-    given, rows_q, before, g_out, g_after = seen(given), as_read(q), whole(before), whole(g_out), whole(g_after)
-    q = rows_q[0]
+    given, q, before, g_out, g_after = seen(given), as_read(q), whole(before), as_read(g_out), whole(g_after)
     n, d, e, channels, _ = sizes
-    area, token, back = d * e, token_for(d, e, q), _back_for(d, e, q)
+    area, token, back = d * e, token_for(d, e, before), _back_for(d, e, before)
     groups, no_mask = (n + GROUP - 1) // GROUP, window(given.mask, 0, 0)
-    kept, states, g_state = aligned(groups * area, q), aligned((GROUP + 1) * area, q), aligned(area, q)
+    kept, states = aligned(groups * area, before), aligned((GROUP + 1) * area, before)
+    g_state = aligned(area, before)
     for head in range(low, high):
         own = table[head]
         load_state(before, own[STATE], d, e, e, states)
@@ -161,12 +168,15 @@ def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, fo
                 for reader in range(reads.shape[1]):
                     at_q = reads[head, reader, QUERY] + t * reads[head, reader, QUERY_STEP]
                     at_out = reads[head, reader, OUT] * n + t
-                    load_rows(rows_q, at_q, d, 1, d, no_mask, 0, given.normalise, token.query, d)
-                    for c in range(e):
-                        back.out[c] = scale * g_out[at_out * e + c] if g_out.size > 0 else 0
+                    load_rows(q, at_q, d, 1, d, no_mask, 0, given.normalise, token.query, d)
+                    back.out[:] = 0
+                    if given_rows(g_out):
+                        read_row(g_out, at_out * e, e, back.out, 0)
+                        for c in range(e):
+                            back.out[c] *= scale
                     _pull_query(new, token.query, d, e, back, g_state)
                     if given.normalise:
-                        _of_direction(back.query, token.query, window(q, at_q, d))
+                        _of_direction(back.query, token.query, q, at_q, back.spare)
                     _write(back.query, True, found.q, at_out * d)
                 load_token(given, own, t, sizes, token)
                 token.known[:] = 0
@@ -174,12 +184,12 @@ def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, fo
                     read(old, token.reader, token.known)
                 _pull_token(old, d, e, token, back, g_state)
                 if given.normalise:
-                    _of_direction(back.key, token.key, window(given.k[0], row_of(own, K, t), d))
+                    _of_direction(back.key, token.key, given.k, row_of(own, K, t), back.spare)
                 _write(back.key, there, found.k, at * d)
                 _write(back.value, there, found.v, at * e)
                 _write(back.reader, there and not begins, found.read, at * d)
                 _write(back.writer, there, found.write, at * d)
-                if found.logs.size > 0:
+                if given_rows(found.logs):
                     if channels == 1:
                         for c in range(1, d):
                             back.decay[0] += back.decay[c]

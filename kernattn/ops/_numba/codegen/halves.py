@@ -185,6 +185,15 @@ def finite_bits(bits, kind, at, count):
     return bad == 0
 
 
+@inner_exact
+def some_nan_bits(bits, kind, at, count):
+    """Is any of the numbers at to at + count none?"""
+    x, infinite, bad = window(bits, at, count), 0x7F80 if kind == BFLOAT16 else 0x7C00, 0
+    for i in range(count):
+        bad += 1 if (x[i] & 0x7FFF) > infinite else 0
+    return bad > 0
+
+
 @compiled
 def widen_all(bits, kind, target):
     """Write all bits as float32."""

@@ -76,9 +76,9 @@ def widened(array: Array) -> NDArray[np.float32]:
     return wide
 
 
-def rows(array: Array, dtype: np.dtype[Any], halves: bool = True) -> Rows:
-    """Return numbers that are read: 16-bit ones as they are, unless floats are asked for."""
-    if not halves or not has_bits(array, dtype):
+def rows(array: Array, dtype: np.dtype[Any]) -> Rows:
+    """Return numbers that are read: 16-bit ones as they are."""
+    if not has_bits(array, dtype):
         return flat(array, dtype), _NO_BITS, 0
     bits, kind = _bits(array)
     bits.setflags(write=False)
@@ -107,6 +107,12 @@ def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     memory = np.empty(size + unit, dtype)
     skip = -memory.ctypes.data % LINE // dtype.itemsize
     return memory[skip : skip + size].reshape(shape)
+
+
+def room_like(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return room for cotangents of an array: of 16 bits where it has these, and nothing is added to them."""
+    own = has_bits(array, dtype) and array.shape == shape
+    return np.empty(shape, array.dtype if own else dtype)
 
 
 def narrow(out: NDArray[Any], dtype: np.dtype[Any], held: bool = True) -> NDArray[Any]:

@@ -34,6 +34,12 @@ def as_read(x):
 
 
 @inner
+def given_rows(x):
+    """Are there any rows?"""
+    return x[0].size + x[1].size > 0
+
+
+@inner
 def room_of(count, x):
     """Return how large a room `wide_rows` needs."""
     return 0 if x[2] == 0 else count
