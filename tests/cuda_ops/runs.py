@@ -253,10 +253,13 @@ def run_gated(cupy, d=21, e=0, frequencies=0):
 
 
 def run_gated_vjp(cupy, d=21, e=0, frequencies=0):
-    for gate, columns in (("scalar", 19), ("channels", 7)):
-        for n in (150, 21):
-            found, wanted, _ = pull_gates(cupy, gates("delta", gate, n, d, e or columns), "float32", True)
-            yield from differences(found, wanted)
+    for rule, gate, columns, n in (
+        ("delta", "scalar", 19, 150),
+        ("delta", "channels", 7, 21),
+        ("pair", "channels", 7, 150),
+    ):
+        found, wanted, _ = pull_gates(cupy, gates(rule, gate, n, d, e or columns), "float32", True)
+        yield from differences(found, wanted)
 
 
 RUNS = {

@@ -22,6 +22,7 @@ for _op in ("key_state_vjp", "causal_vjp"):
     USES[_op].add("key_state_vjp/back.cuh")
 USES["causal"] |= {"causal/rows.cuh", "causal/chunk.cuh"}
 USES["step"].add("_cuda/tile.cuh")
+USES["gated_vjp"].add("gated_vjp/pull.cuh")
 for _op in ("features", "gram"):
     USES[_op].add("_cuda/features.cuh")
 

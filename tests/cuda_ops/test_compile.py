@@ -57,8 +57,8 @@ USUAL = [
     x for x in widest(instances(LIMITS[90], maps=("exp",)) + rounded(LIMITS[90], ("exp",))) if x.op in BY_DTYPE[x.dtype]
 ]
 USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("sincos",)) if x.op in ("features", "step")]
-DELTA = {"-DRULE=1", "-DCHANNELS=1", "-DEB=64"}  # and decays of channels
-USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ()) if "gated" in x.op and set(x.defines) >= DELTA]
+PAIR = {"-DRULE=2", "-DCHANNELS=1", "-DEB=64"}  # and decays of channels: what takes the most registers
+USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ()) if "gated" in x.op and set(x.defines) >= PAIR]
 BACK = ("features_vjp", "key_state_vjp", "attend_vjp", "causal_vjp")  # each once, in small tiles
 USUAL += {x.op: x for x in instances(LIMITS[90], ("bfloat16",), ("relu",), ((32, 32),)) if x.op in BACK}.values()
 EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]

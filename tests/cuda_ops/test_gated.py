@@ -37,7 +37,8 @@ def recur(given, scale, normalise):
         if beta is not None:
             value = beta[..., t, None, None] * (value - k[..., t, None, :] @ after)
         if read is not None:
-            after = after + write[..., t, :, None] * (read[..., t, None, :] @ s)
+            gone = (np.exp(logs) == 0) & (read[..., t, :] == 0)  # nobody reads it any more
+            after = after + write[..., t, :, None] * (read[..., t, None, :] @ np.where(gone[..., None], 0.0, s))
         s = np.where(seen, after + k[..., t, :, None] * value, s)
         out.append(scale * q[..., t, None, :] @ s)
     return np.concatenate(out, axis=-2), s
@@ -148,6 +149,16 @@ def test_blind_to_the_future_and_to_what_was_forgotten(cupy, gate, name, axis):
     wild["v"][..., 7, 1] = np.nan
     np.moveaxis(wild[name], axis, 0)[23] = -np.inf
     check(cupy, wild, "float32")
+
+
+@pytest.mark.parametrize("n", [40, 4])
+def test_a_pair_forgets_what_it_does_not_read(cupy, n):
+    """Where a segment begins, and where decays are 0 and nothing is read before them."""
+    given = problem("pair", "channels", n, 8, COLUMNS["channels"], masked=False, segments=0)
+    given["v"][..., 1, 1] = np.nan
+    check(cupy, given | {"segment_ids": np.arange(n) // 2}, "float32")
+    given["gk"][..., n // 2, :], given["read"][..., n // 2, :] = -np.inf, 0
+    check(cupy, given, "float32")
 
 
 @pytest.mark.parametrize("heads", [(2, 1), (2, 3)])

@@ -10,10 +10,15 @@ from kernattn.ops.gated_vjp import reference
 from kernattn.ops.gated_vjp.gpu import gated_vjp
 
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12, "float16": 2e-2, "bfloat16": 8e-2}
-CASES = [("none", "scalar", "bfloat16"), ("delta", "scalar", "float32"), ("delta", "channels", "float32")]
+CASES = [
+    ("none", "scalar", "bfloat16"),
+    ("delta", "scalar", "float32"),
+    ("delta", "channels", "float32"),
+    ("pair", "channels", "float32"),
+]
 SLOW = [
     (rule, gate, dtype)
-    for rule in ("none", "delta")
+    for rule in ("none", "delta", "pair")
     for gate in COLUMNS
     for dtype in TOLERANCE
     if (rule, gate, dtype) not in CASES
@@ -65,5 +70,27 @@ def test_cotangents(cupy, monkeypatch, rule, gate, dtype):
     check(cupy, problem(rule, gate, 20, 8, 70, masked=False, segments=0, resumed=False), dtype)
 
 
-def test_the_general_rule_is_left_to_array_operations(cupy):
+@pytest.mark.parametrize("rule", ["delta", "pair"])
+def test_blind_to_what_was_forgotten(cupy, rule):
+    """Tokens of a segment have no cotangent of what is no number before it."""
+    given = problem(rule, "scalar", 40, 8, COLUMNS["scalar"], masked=False, segments=0)
+    given["v"][..., 7, 1] = np.nan
+    given["segment_ids"] = np.repeat([0, 1], [23, 17])
+    late = {name: x if x is None or name == "state" else x[..., 23:] for name, x in given.items()}
+    late |= {name: given[name][..., 23:, :] for name in ("q", "k", "v", "read", "write") if given[name] is not None}
+    late |= {"state": None, "segment_ids": None}
+    arrays, _ = rounded(cupy, given, "float32")
+    _, plain = rounded(cupy, late, "float32")
+    side = np.random.default_rng(1).normal(size=arrays["v"].shape).astype(np.float32)
+    side[..., :23, :] = 0
+    found = gated_vjp(*arguments(arrays, False), array(cupy, side, "float32"), None)
+    wanted = reference.gated_vjp(*arguments(plain, False), side[..., 23:, :].astype(np.float64), None)
+    for name, x, y in zip(NAMES[:-3], found, wanted, strict=False):
+        if y is not None:
+            own = to64(x)[..., 23:] if name in ("g", "beta") else to64(x)[..., 23:, :]
+            np.testing.assert_allclose(own, y, rtol=0, atol=3e-6 * np.max(np.abs(y)), err_msg=name)
+
+
+def test_states_without_room_are_left_to_array_operations(cupy, device_with):
+    device_with(1_000)
     check(cupy, problem("pair", "scalar", 5, 4, 3), "float32")

@@ -22,7 +22,7 @@ RUNS = {
     "step": ["test_step.py::test_an_empty_state_and_wild_norms"],
     "groups": ["test_step.py::test_groups"],
     "gated": [f"test_gated.py::test_recurrence[{x}]" for x in ("none-none-bfloat16", "pair-channels-float32")],
-    "gated_vjp": ["test_gated_vjp.py::test_cotangents[delta-channels-float32]"],
+    "gated_vjp": [f"test_gated_vjp.py::test_cotangents[{x}-channels-float32]" for x in ("delta", "pair")],
     "block_softmax": ["test_block_softmax.py::test_block_softmax[True-float16]"],
     "plans": ["test_plans.py::test_plans[at any start-bfloat16-True]"],
     "plans_vjp": ["test_plans.py::test_cotangents[float32-True-at any start]"],

@@ -24,7 +24,7 @@ HEADERS = {
     "causal": (*LINEAR, "causal/state.cuh", "causal/rows.cuh", "causal/chunk.cuh"),
     "step": LINEAR,
     "gated": (*TYPES, "gated/chunk.cuh"),
-    "gated_vjp": (*TYPES, "gated/chunk.cuh"),
+    "gated_vjp": (*TYPES, "gated/chunk.cuh", "gated_vjp/pull.cuh"),
     "block_softmax": (*TYPES, "_cuda/output.cuh", "_cuda/plans.cuh", "block_softmax/visits.cuh"),
     "block_softmax_vjp": (*TYPES, "_cuda/output.cuh", "_cuda/plans.cuh"),
 }

@@ -139,6 +139,14 @@ struct Chunk {
         });
     }
 
+    // Nothing is left of a channel of the state, whatever there was.
+    __device__ __forceinline__ void forget(int c) const {
+        for (int i = 0; i < EB; ++i) {
+            s[c * s_row + i] = Acc(0);
+            if (shows) shown[c * v_row + i] = E{};
+        }
+    }
+
     // All that is read of `count` tokens: values of a thread's column come back in x.
     __device__ __forceinline__ void load(const Given& given, Acc (&x)[C], int count) {
         const auto always = [](int) { return true; };
@@ -148,6 +156,8 @@ struct Chunk {
         if (RULE == 2) {
             load(reader(1), nullptr, rows.read, count, true, [&](int i) { return keys(i) && !rows.begins(i); });
             load(writes + C * t_row, nullptr, rows.write, count, true, keys);
+            for (int c = threadIdx.x; c < wide; c += blockDim.x)
+                if (c >= d || (decayed(rows.log_of(0, c)) == Acc(0) && (rows.begins(0) || rows.read[c] == Acc(0)))) forget(c);
         }
         const int column = threadIdx.x;
 #pragma unroll
@@ -273,7 +283,7 @@ struct Chunk {
     }
 
     // Rows that read get the decay from the start, those that write that to the end. A thread a channel.
-    __device__ __forceinline__ void decay_channels(int count, bool begins) {
+    __device__ __forceinline__ void decay_channels(int count) {
         for (int c = threadIdx.x; c < wide; c += blockDim.x) {
             Acc total = Acc(0), before = Acc(1), after = Acc(1);
             for (int i = 0; i < count; ++i) {
@@ -293,11 +303,7 @@ struct Chunk {
                 }
                 after *= decay[i * wide + c];
             }
-            if (c >= d || (decay[c] == Acc(0) && (RULE < 2 || begins)))  // nothing is left, whatever there was
-                for (int i = 0; i < EB; ++i) {
-                    s[c * s_row + i] = Acc(0);
-                    if (shows) shown[c * v_row + i] = E{};
-                }
+            if (RULE < 2 && (c >= d || decay[c] == Acc(0))) forget(c);
         }
     }
 

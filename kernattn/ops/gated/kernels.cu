@@ -36,7 +36,7 @@ tokens(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, con
         }
         Acc known = Acc(0);
         for (int c = warp_index(); c < d; c += WARPS) {
-            const Acc x = s[c * 32], y = fade(decay[c], x);
+            const Acc x = RULE == 2 && decay[c] == Acc(0) && a[c] == Acc(0) ? Acc(0) : s[c * 32], y = fade(decay[c], x);
             if (RULE) known += RULE == 1 ? key[c] * y : a[c] * x;
             s[c * 32] = y;
         }
@@ -91,7 +91,7 @@ chunks(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, con
         if (CHANNELS) {
             x.score_channels(scale);
             __syncthreads();
-            x.decay_channels(count, x.rows.begins(0));
+            x.decay_channels(count);
             __syncthreads();
         }
         if (warp_index() < pieces) x.read_start(own, 0, warp_index());

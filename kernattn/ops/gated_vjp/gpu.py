@@ -1,7 +1,8 @@
 """Cotangents of gated linear attention in CUDA: a block walks to the end of a sequence, and back.
 
-A token of a head with d channels and e columns costs 16 d e operations in products where it erases, 10 d e else, twice
-the 4 d e or 2 d e of walking forward, and some 1400 d for each block of columns. Of states, one in 128 tokens is kept.
+A token of a head with d channels and e columns costs 14 d e operations in products where it erases along its key, 18
+d e where by a pair and 8 d e else, besides twice the 4 d e, 6 d e or 2 d e of walking forward, and some 1400 d for each
+block of columns, twice that for a pair. Of states, one in 128 tokens is kept.
 """
 
 from kernattn._arrays.namespaces import Array, dtype_name
@@ -21,23 +22,24 @@ GROUP = 8  # windows of 16 tokens between states that are kept for good
 def launch(
     entries: int, d: int, e: int, dtype: str, channels: bool, rule: int, limits: runtime.Limits
 ) -> tuple[GatedCode, runtime.Launch] | None:
-    """Return the launch for outputs (entries, n, e), or None for what is left to array operations."""
+    """Return the launch for outputs (entries, n, e), or None where the states have no room in shared memory."""
     product = operand(dtype, limits.capability)
     for eb in widths(entries, e, limits):
         code = GatedCode(C_TYPES[dtype], product, channels, rule, eb)
         shared = chunk_bytes(code, d) + _more_bytes(code, d)
-        if rule != PAIR and shared <= limits.shared_bytes:
+        if shared <= limits.shared_bytes:
             return code, runtime.Launch(code.defines, (entries * ceil_div(e, eb),), 32 * WARPS, shared)
     return None
 
 
 def _more_bytes(code: GatedCode, d: int) -> int:
     wide, v_row = ceil_div(d, 16) * 16, row_length(code.operand, code.eb)
+    writers = 2 if code.rule == PAIR else 1
     return pieces(
-        (3 * SIZE * row_length(code.operand, wide), code.operand),
+        ((2 + writers) * SIZE * row_length(code.operand, wide), code.operand),
         (2 * SIZE * v_row, code.operand),
-        (2 * SIZE * SIZE, code.accumulator),
-        (3 * SIZE * wide, code.accumulator),
+        (2 * SIZE * SIZE * writers, code.accumulator),
+        ((2 + writers) * SIZE * wide, code.accumulator),
         (wide * (code.eb + 8), code.accumulator),
         (SIZE * (code.eb + 8), code.accumulator),
         (wide * v_row * (code.operand != code.accumulator), code.operand),
@@ -49,7 +51,7 @@ def gated_vjp(
     write: Array | None, scale: float, l2_normalise: bool, state: Array | None, key_mask: Array | None,
     segment_ids: Array | None, out: Array | None, after: Array | None,
 ) -> Cotangents:  # fmt: skip
-    """Leave the general rule, and states without room in shared memory, to array operations."""
+    """Leave states without room in shared memory to array operations."""
     given = q, k, v, g, gk, beta, read, write, scale, l2_normalise, state, key_mask, segment_ids
     work = work_of(*given)
     (n, d), e = q.shape[-2:], v.shape[-1]
@@ -72,15 +74,18 @@ def gated_vjp(
     d_logs, d_beta = room(logs, parts, *lead, n, channels), room(beta is not None, parts, *lead, n)
     windows = ceil_div(n, SIZE)
     kept = (ceil_div(windows, GROUP) + GROUP) * ceil_div(d, 16) * 16 * (code.eb + 8)
-    written = (dq, dk, dv, d_logs, d_beta, d_state)
+    d_read, d_write = (room(read is not None, parts, *lead, n, d) for _ in range(2))
+    written = (dq, dk, dv, d_logs, d_beta, d_read, d_write, d_state)
     states = room(True, kernel.grid[0] * kept)
     kernel.start("gated_vjp", "pull_back", *work.arguments, cotangent(out), cotangent(after), states, *written)
 
-    dq, dk, d_logs, d_beta = (x if x is NULL else x.sum(axis=0) for x in (dq, dk, d_logs, d_beta))
-    sides = Tokens(dq, dk, dv, d_logs if logs else cupy.zeros((*lead, n, 1), dtype=real), None, None, None)
-    found = raise_tokens(cupy, sides, q, k, v, g, gk, None, None, None, 1.0, l2_normalise, key_mask, segment_ids)
-    if beta is not None:
+    dq, dk, d_logs, d_beta, d_read, d_write = (
+        None if x is NULL else x.sum(axis=0) for x in (dq, dk, d_logs, d_beta, d_read, d_write)
+    )
+    sides = Tokens(dq, dk, dv, d_logs if logs else cupy.zeros((*lead, n, 1), dtype=real), d_read, d_write, None)
+    found = raise_tokens(cupy, sides, q, k, v, g, gk, None, read, write, 1.0, l2_normalise, key_mask, segment_ids)
+    if beta is not None and d_beta is not None:
         d_beta = d_beta if key_mask is None else cupy.where(key_mask, d_beta, cupy.zeros_like(d_beta))
         d_beta = sum_onto(cupy, d_beta, tuple(beta.shape)).astype(beta.dtype, copy=False)
     of_state = None if state is None else sum_onto(cupy, d_state, tuple(state.shape))
-    return *found[:5], None if beta is None else d_beta, None, None, of_state
+    return *found[:5], d_beta, *found[6:], of_state
