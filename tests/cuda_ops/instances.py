@@ -9,10 +9,13 @@ import kernattn as ka
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.linear import Slabs, linear_code
 from kernattn.ops._cuda.maps import map_code as code_of
+from kernattn.ops._cuda.sizes import C_TYPES, accumulator_of
 from kernattn.ops.attend import gpu as attend
 from kernattn.ops.block_softmax import gpu as block_softmax
 from kernattn.ops.block_softmax_vjp import gpu as block_softmax_vjp
 from kernattn.ops.causal import gpu as causal
+from kernattn.ops.causal_conv import gpu as causal_conv
+from kernattn.ops.causal_conv_step import gpu as causal_conv_step
 from kernattn.ops.causal_vjp import gpu as causal_vjp
 from kernattn.ops.countsketch import gpu as countsketch
 from kernattn.ops.features import gpu as features
@@ -26,6 +29,7 @@ from kernattn.ops.key_state import gpu as key_state
 from kernattn.ops.key_state_vjp.back import back_code, walk_code
 from kernattn.ops.key_state_vjp.back import launch as back_launch
 from kernattn.ops.orthogonalize import gpu as orthogonalize
+from kernattn.ops.selective_step import gpu as selective_step
 from kernattn.ops.step import gpu as step
 from kernattn.ops.tensor_sketch import gpu as tensor_sketch
 from seam import KINDS, MapSpec
@@ -40,7 +44,8 @@ LIMITS = {
 }
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 MAPS = (*KINDS, "elementwise", "values", "logs")
-WITHOUT_PRODUCTS = ("step", "attend_vjp", "hadamard", "countsketch", "tensor_sketch", "orthogonalize")
+SHORT = ("causal_conv", "causal_conv_step", "selective_step")
+WITHOUT_PRODUCTS = ("step", "attend_vjp", "hadamard", "countsketch", "tensor_sketch", "orthogonalize", *SHORT)
 
 SHOWN = tuple(f"-D{name}=" for name in ["DB", "EB", "MAPS", "HELD", "STREAM", "KEYS", "PARTS", "CHANNELS", "RULE"])
 
@@ -88,6 +93,11 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                 add("tensor_sketch", dtype, "none", spectra.defines, spectra.shared_bytes)
         frame = orthogonalize.launch(128, 128, dtype, limits)
         add("orthogonalize", dtype, "none", frame.defines, frame.shared_bytes)
+        own, taps = C_TYPES[dtype], 4
+        for weight in (own, accumulator_of(dtype)):
+            add("causal_conv", dtype, "none", causal_conv.launch(4, 4096, 8192, dtype, weight, taps, False).defines, 0)
+            add("causal_conv_step", dtype, "none", causal_conv_step.launch(8192, dtype, dtype, weight).defines, 0)
+        add("selective_step", dtype, "none", selective_step.launch(8192, dtype, own).defines, 0)
         for d, e in sizes:
             for entries, n in ((64, 4096), (4096, 4096), (64, 1)):
                 for channels, rule in product((False, True), (gated.NONE, gated.ALONG, gated.PAIR)):

@@ -11,12 +11,14 @@ from cuda_ops.pullbacks import differences, wide
 from cuda_ops.test_attend_vjp import problem as attended
 from cuda_ops.test_attend_vjp import pullbacks
 from cuda_ops.test_block_softmax_vjp import problem as softmaxed
+from cuda_ops.test_causal_conv import convolved
 from cuda_ops.test_causal_vjp import problem as caused
 from cuda_ops.test_gated import problem as gates
 from cuda_ops.test_gated import recur, rounded
 from cuda_ops.test_gated import run as gated
 from cuda_ops.test_gated_vjp import pullbacks as pull_gates
 from cuda_ops.test_hadamard import dense
+from cuda_ops.test_selective_step import stepped
 from cuda_ops.test_tensor_sketch import problem
 from cuda_ops.test_tensor_sketch import wanted as sketch_features
 from kernattn.ops.attend.gpu import attend
@@ -24,6 +26,7 @@ from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.block_softmax_vjp import reference as block_softmax_vjp_reference
 from kernattn.ops.block_softmax_vjp.gpu import block_softmax_vjp
 from kernattn.ops.causal.gpu import causal
+from kernattn.ops.causal_conv_step.gpu import causal_conv_step
 from kernattn.ops.causal_vjp import reference as causal_vjp_reference
 from kernattn.ops.causal_vjp.gpu import causal_vjp
 from kernattn.ops.countsketch.gpu import countsketch
@@ -262,6 +265,26 @@ def run_gated_vjp(cupy, d=21, e=0, frequencies=0):
         yield from differences(found, wanted)
 
 
+def run_causal_conv(cupy, d=37, e=0, frequencies=0):
+    for along in (False, True):
+        out, wanted, _ = convolved(cupy, 3, True, False, False, along, "float32", "float32", (70, d))
+        yield plain(out, wanted)
+
+
+def run_causal_conv_step(cupy, d=37, e=0, frequencies=0):
+    rng = np.random.default_rng(0)
+    state, x, weight = (array(cupy, rng.normal(size=size), "float32") for size in ((5, d, 3), (5, d), (d, 3)))
+    last = np.concatenate([to64(state), to64(x)[..., None]], axis=-1)[..., 1:]
+    out, after = causal_conv_step(state, x, weight, None, False)
+    yield plain(out, np.sum(last * to64(weight), axis=-1))
+    yield plain(after, last)
+
+
+def run_selective_step(cupy, d=70, e=0, frequencies=0):
+    for out, wanted in stepped(cupy, 4, False, "float32", d):
+        yield plain(out, wanted)
+
+
 RUNS = {
     "features": run_features,
     "features_vjp": run_features_vjp,
@@ -274,6 +297,9 @@ RUNS = {
     "step": run_step,
     "gated": run_gated,
     "gated_vjp": run_gated_vjp,
+    "causal_conv": run_causal_conv,
+    "causal_conv_step": run_causal_conv_step,
+    "selective_step": run_selective_step,
     "block_softmax": run_block_softmax,
     "block_softmax_vjp": run_block_softmax_vjp,
     "gram": run_gram,

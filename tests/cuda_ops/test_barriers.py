@@ -27,8 +27,13 @@ for _op in ("features", "gram"):
     USES[_op].add("_cuda/features.cuh")
 
 
+def waits(op):
+    """Do threads of its kernels wait for each other?"""
+    return any("__syncthreads" in (sources.OPS / name).read_text(encoding="utf-8") for name in USES[op])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("op", RUNS)
+@pytest.mark.parametrize("op", filter(waits, RUNS))
 def test_each_barrier_is_needed(cupy, monkeypatch, op):
     original = sources.source
     monkeypatch.setattr(linear, "SLAB_TILES", 1)

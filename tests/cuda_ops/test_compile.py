@@ -23,6 +23,9 @@ KERNELS = {
     "step": {"prepare", "stream"},
     "gated": {"tokens", "chunks"},
     "gated_vjp": {"pull_back"},
+    "causal_conv": {"causal_conv"},
+    "causal_conv_step": {"causal_conv_step"},
+    "selective_step": {"selective_step"},
     "block_softmax": {"block_softmax"},
     "block_softmax_vjp": {"ask", "back"},
     "gram": {"slab_features", "outer", "collect"},
@@ -44,9 +47,10 @@ def widest(found):
     return list(best.values())
 
 
-PLAIN = {"countsketch", "tensor_sketch", "orthogonalize", "hadamard"}  # without tensor cores
+SHORT = {"causal_conv", "causal_conv_step", "selective_step"}
+PLAIN = {"countsketch", "tensor_sketch", "orthogonalize", "hadamard"}  # without tensor cores, as those
 BY_DTYPE = {  # which ops are compiled for Hopper: each once, each dtype in a large one and in a small one
-    "bfloat16": {"features", "gram", "key_state", "attend", "causal", "step"},
+    "bfloat16": {"features", "gram", "key_state", "attend", "causal", "step", *SHORT},
     "float16": {"block_softmax", "attend", "block_softmax_vjp"},
     "float32": {"block_softmax", "attend", *PLAIN},
     "float64": {"causal", "attend"},

@@ -23,6 +23,11 @@ RUNS = {
     "groups": ["test_step.py::test_groups"],
     "gated": [f"test_gated.py::test_recurrence[{x}]" for x in ("none-none-bfloat16", "pair-channels-float32")],
     "gated_vjp": [f"test_gated_vjp.py::test_cotangents[{x}-channels-float32]" for x in ("delta", "pair")],
+    "short": [
+        "test_causal_conv.py::test_what_is_no_number_stays_in_its_channel_and_its_taps",
+        "test_causal_conv.py::test_states_that_are_not_contiguous_move_on_where_they_are",
+        "test_selective_step.py::test_states_that_are_not_contiguous_are_renewed_where_they_are",
+    ],
     "block_softmax": ["test_block_softmax.py::test_block_softmax[True-float16]"],
     "plans": ["test_plans.py::test_plans[at any start-bfloat16-True]"],
     "plans_vjp": ["test_plans.py::test_cotangents[float32-True-at any start]"],

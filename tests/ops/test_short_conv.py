@@ -6,7 +6,9 @@ import pytest
 from kernattn.ops import OPS
 from xp import backends, numpy_dtype
 
-BACKENDS = pytest.mark.parametrize("backend", backends("causal_conv", "causal_conv_step"))
+BACKENDS = pytest.mark.parametrize(  # those of NumPy's arrays
+    "backend", [x for x in backends("causal_conv", "causal_conv_step") if x.name != "gpu"]
+)
 CLOSE = {"float64": 1e-13, "float32": 1e-6, "float16": 1e-3}
 
 

@@ -1,4 +1,4 @@
-"""The rows a map is applied to, as the kernels take them."""
+"""The rows a map is applied to, and arrays of one type, as the kernels take them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.row_scale import row_scale
 from kernattn.ops._cuda import cupy
 from kernattn.ops._cuda.constants import NULL, upload_once
+from kernattn.ops._cuda.sizes import C_TYPES, REALS
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +54,20 @@ def map_input(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str,
         scale = cupy.ascontiguousarray(log_scale[..., 0].astype(real, copy=False))
         return MapInput(cupy.ascontiguousarray(values.astype(real, copy=False)), scale, False, real)
     return MapInput(cupy.ascontiguousarray(log_scale.astype(real, copy=False)), NULL, True, real)
+
+
+def of_one_type(accumulator: str, *arrays: Array | None) -> tuple[str, list[Any]]:
+    """Return a C type, and arrays of it, contiguous: of their own where that is one, else of the accumulator's."""
+    dtypes = {dtype_name(x) for x in arrays if x is not None}
+    kind = C_TYPES[dtypes.pop()] if len(dtypes) == 1 else accumulator
+    real = None if kind != accumulator else REALS[accumulator]
+
+    def put(x: Array | None) -> Any:
+        if x is None:
+            return NULL
+        return cupy.ascontiguousarray(x if real is None else x.astype(real, copy=False))
+
+    return kind, [put(x) for x in arrays]
 
 
 def _constant(_: Any, values: NDArray[Any], dtype: Any, __: Array) -> Any:

@@ -25,6 +25,9 @@ HEADERS = {
     "step": LINEAR,
     "gated": (*TYPES, "gated/chunk.cuh"),
     "gated_vjp": (*TYPES, "gated/chunk.cuh", "gated_vjp/pull.cuh"),
+    "causal_conv": TYPES,
+    "causal_conv_step": TYPES,
+    "selective_step": TYPES,
     "block_softmax": (*TYPES, "_cuda/output.cuh", "_cuda/plans.cuh", "block_softmax/visits.cuh"),
     "block_softmax_vjp": (*TYPES, "_cuda/output.cuh", "_cuda/plans.cuh"),
 }

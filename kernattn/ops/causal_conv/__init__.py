@@ -7,4 +7,4 @@ n) integers, runs of equal ids do not see each other.
 
 from kernattn.ops.dispatch import Op
 
-OP = Op("causal_conv", ("reference", "cpu"))
+OP = Op("causal_conv", ("reference", "cpu", "gpu"))

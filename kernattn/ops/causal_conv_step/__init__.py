@@ -7,4 +7,4 @@ implementation may write the new state into the old one.
 
 from kernattn.ops.dispatch import Op
 
-OP = Op("causal_conv_step", ("reference", "cpu"))
+OP = Op("causal_conv_step", ("reference", "cpu", "gpu"))

@@ -8,4 +8,4 @@ in which sums run. The implementation may write the new state into the old one.
 
 from kernattn.ops.dispatch import Op
 
-OP = Op("selective_step", ("reference", "cpu"))
+OP = Op("selective_step", ("reference", "cpu", "gpu"))
