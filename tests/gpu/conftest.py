@@ -2,6 +2,11 @@
 
 import pytest
 
+from cuda_ops.conftest import device_with, slab_tiles
+from cuda_ops.test_orthogonalize import room
+
+__all__ = ["device_with", "room", "slab_tiles"]  # fixtures of the tests that are written for the emulation
+
 
 @pytest.fixture(autouse=True)
 def cupy(monkeypatch):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import is_array_api_obj as is_array
+from array_api_compat import is_cupy_array, is_torch_array
 
 from kernattn._arrays.bridge import autocast
 from kernattn._arrays.namespaces import FLOATS, Array, constant, dtype_name, namespace, placement
@@ -138,10 +139,19 @@ def _is_signed(spec: Any) -> bool:
     return isinstance(spec, ScaledFeatures) and spec.values.shape[-1] > 1 and spec.log_scale.shape[-1] > 1
 
 
+def numbers_of(x: Any) -> Any:
+    """Return the integers or booleans of an array on the host; whatever an array that is traced raises."""
+    if is_cupy_array(x):
+        x = x.get()
+    elif is_torch_array(x):
+        x = x.cpu()
+    return np.asarray(x)
+
+
 def segment_runs(segment_ids: Array | None) -> Any:
     """Return the numbers of runs of equal ids on the host, (..., l)."""
     try:
-        ids = np.asarray(segment_ids)
+        ids = numbers_of(segment_ids)
     except Exception:
         raise ParameterError(
             "segment_ids must be known numbers, for they decide which keys rows see; got ids that are traced"

@@ -14,7 +14,7 @@ from kernattn._runtime.checks import whole_number
 from kernattn._sums.peaked import PeakedSum
 from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._linear import check_causal
-from kernattn.attention._mechanisms.hybrid import bias_of, op_arguments, run_segments, segment_runs
+from kernattn.attention._mechanisms.hybrid import bias_of, numbers_of, op_arguments, run_segments, segment_runs
 from kernattn.attention._mechanisms.window_states import (
     WindowState,
     arranged,
@@ -234,7 +234,7 @@ def prepared(
         whole, order = order_of(mask), order_of(key_mask)
         q, k, v = arranged(q, order), arranged(k, whole), arranged(v, whole)
         if ids is not None:
-            wide, at = np.broadcast_arrays(ids, np.asarray(whole))
+            wide, at = np.broadcast_arrays(ids, numbers_of(whole))
             ids = np.take_along_axis(wide, at, axis=-1)
         mask = xp.sort(xp.astype(mask, xp.int32), axis=-1) != 0
     if ids is not None:
@@ -260,7 +260,7 @@ def _without_masked(ids: Any, mask: Array | None) -> Any:
     """Return ids (..., l), those of masked tokens, which stand first, the id of the first that is there."""
     if mask is None:
         return ids
-    ids, mask = np.broadcast_arrays(ids, np.asarray(mask))
+    ids, mask = np.broadcast_arrays(ids, numbers_of(mask))
     first = np.take_along_axis(ids, np.argmax(mask, axis=-1)[..., None], axis=-1)
     return np.where(mask, ids, first)
 

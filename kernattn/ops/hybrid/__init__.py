@@ -18,4 +18,4 @@ Keys on the plan are never summed with the others: nothing is taken off, and no 
 
 from kernattn.ops.dispatch import Op
 
-OP = Op("hybrid", ("reference", "cpu"))
+OP = Op("hybrid", ("reference", "cpu", "gpu"))

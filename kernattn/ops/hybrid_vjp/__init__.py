@@ -13,4 +13,4 @@ row's logs sum to 0 over both parts, so that of the features' part is minus that
 
 from kernattn.ops.dispatch import Op
 
-OP = Op("hybrid_vjp", ("reference", "cpu"))
+OP = Op("hybrid_vjp", ("reference", "cpu", "gpu"))

@@ -10,12 +10,13 @@ from kernattn.ops.causal_vjp.reference import causal_vjp
 from kernattn.ops.hybrid_vjp.apart import Found, Given, Made, Parts, apart
 
 
-def _row_scales(x: Array, spec: MapSpec) -> Array:
+def row_scales(x: Array, spec: MapSpec) -> Array:
+    """Return the log scales of rows (..., n, d), (..., n)."""
     xp = namespace(x=x)
     return row_scale(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False), spec)[..., 0]
 
 
-PARTS = Parts(causal_vjp, block_softmax_vjp, _row_scales)
+PARTS = Parts(causal_vjp, block_softmax_vjp, row_scales)
 
 
 def hybrid_vjp(
@@ -25,18 +26,19 @@ def hybrid_vjp(
 ) -> Found:  # fmt: skip
     """Return the cotangents of what the op took."""
     given = Given(q, k, v, q_spec, k_spec, scale, plan, within, causal, state, key_mask, segment_ids, near_bias)
-    made = Made(out, normaliser, near, near_lse, g, after)
+    return widened(PARTS, given, Made(out, normaliser, near, near_lse, g, after), learn)
+
+
+def widened(parts: Parts, given: Given, made: Made, learn: bool) -> Found:
+    """Return what `apart` finds of rows that are no narrower than sums over them, in the dtypes of what was given."""
     xp = namespace(v=given.v)
-    wide = accumulation_dtype(xp, given.v)
+    dtype = accumulation_dtype(xp, given.v)
 
-    def widened(x: Array) -> Array:
-        return xp.astype(x, wide, copy=False)
+    def wide(x: Array) -> Array:
+        return xp.astype(x, dtype, copy=False)
 
-    rows = {name: widened(getattr(given, name)) for name in "qkv"}
-    found = apart(
-        PARTS, given._replace(**rows), made._replace(out=widened(made.out), g=widened(made.g)),
-        learn,
-    )  # fmt: skip
+    rows = {name: wide(getattr(given, name)) for name in "qkv"}
+    found = apart(parts, given._replace(**rows), made._replace(out=wide(made.out), g=wide(made.g)), learn)
     assert found is not None
     dq, dk, dv, *rest = found
     dq, dk = (y._replace(x=xp.astype(y.x, x.dtype, copy=False)) for y, x in ((dq, given.q), (dk, given.k)))
