@@ -49,12 +49,11 @@ def gated_vjp(
     reads = queries, before, g_out, g_after, plan.table, plan.reads, dtype.type(scale)
     if read is None:
         given = begun_anew(given, plan, g, gk, key_mask)
-        found = loops.Found(*(written(x, dtype) for x in (dq, dk, dv, logs, strength)), state=d_state.reshape(-1))
+        found = loops.Found(*(written(x, dtype) for x in (dq, dk, dv, logs, strength, d_state)))
         pull = partial(loops.pull_gates, plan.sizes, given, *reads, found)
     else:
-        into = (written(x, dtype) for x in (dq, dk, dv, logs, d_read, d_write))
-        general = tokens_loops.Found(*into, state=d_state.reshape(-1))
-        pull = partial(tokens_loops.pull_tokens, plan.sizes, given, *reads, general)
+        into = (written(x, dtype) for x in (dq, dk, dv, logs, d_read, d_write, d_state))
+        pull = partial(tokens_loops.pull_tokens, plan.sizes, given, *reads, tokens_loops.Found(*into))
     share(pull, len(plan.table), 3 * plan.seconds)
 
     def back(y: Array, x: Array | None) -> Array | None:

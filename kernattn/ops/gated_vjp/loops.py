@@ -312,7 +312,7 @@ def _load_cotangents(g_out, at, rows, e, scale, room, back):
 
 
 class Found(NamedTuple):
-    """Where cotangents are written: of queries a head of out, of all else a head of the state; rows but for `state`."""
+    """Where cotangents are written: of queries a head of out, of all else a head of the state. All are rows."""
 
     q: Any
     k: Any
@@ -475,7 +475,7 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                 if given.fresh.size > 0 and given.fresh[mask_at]:
                     back.before[:] = 0
                 back = _exchanged(back)
-        if found.state.size > 0:
+        if given_rows(found.state):
             for a in range(d):
-                copy(back.state, a * row_e, e, found.state, (head * d + a) * e)
+                copy(back.state, a * row_e, e, found.state[0], (head * d + a) * e)
     owned.strength[0] = 0  # a use behind the loop: windows of these tiles own nothing, and Numba frees what is not used

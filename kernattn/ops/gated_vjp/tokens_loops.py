@@ -29,7 +29,7 @@ GROUP = 16  # tokens
 
 
 class Found(NamedTuple):
-    """Where cotangents are written: of queries a head of out, of all else a head of the state; rows but for `state`."""
+    """Where cotangents are written: of queries a head of out, of all else a head of the state. All are rows."""
 
     q: Any
     k: Any
@@ -194,5 +194,5 @@ def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, fo
                         for c in range(1, d):
                             back.decay[0] += back.decay[c]
                     _write(window(back.decay, 0, channels), there and not begins, found.logs, at * channels)
-        if found.state.size > 0:
-            copy(g_state, 0, area, found.state, head * area)
+        if given_rows(found.state):
+            copy(g_state, 0, area, found.state[0], head * area)
