@@ -11,6 +11,8 @@ from kernattn.ops._numba.codegen.halves import BFLOAT16, FLOAT16, narrow_all, wi
 from kernattn.ops.block_softmax.cpu import block_softmax
 from kernattn.ops.block_softmax_vjp.cpu import block_softmax_vjp
 from kernattn.ops.causal.cpu import causal
+from kernattn.ops.causal_conv.cpu import causal_conv
+from kernattn.ops.causal_conv_step.cpu import causal_conv_step
 from kernattn.ops.causal_vjp.cpu import causal_vjp
 from kernattn.ops.features_vjp.cpu import features_vjp
 from kernattn.ops.gated_vjp.cpu import gated_vjp
@@ -79,6 +81,12 @@ def _gated(q, k, v, mask):
     return whole, last, state.s, channels
 
 
+def _convolved(q, k, v, mask):
+    weight, ids = np.asarray(v[0, 0, :4], np.float32).T, np.arange(133) // 60
+    last, _ = causal_conv_step(np.float32(k[0, 0, :21, :3]), v[0, 0, 3], weight, None, True)
+    return causal_conv(v, weight, weight[:, 0], True, ids), causal_conv(q, weight[:7], None, False, None), last
+
+
 def _exact(q, k, v, mask):
     parts = ka.patterns.sinks(2) | ka.patterns.local(5, 0)
     turns = np.random.default_rng(1).standard_normal((2, 7, 4))
@@ -90,13 +98,15 @@ def _exact(q, k, v, mask):
 
 @pytest.mark.parametrize("dtype", HALVES.values(), ids=["bfloat16", "float16"])
 @pytest.mark.parametrize("lay", [lambda x: x, lambda x: x.swapaxes(1, 2)], ids=["heads first", "tokens first"])
-@pytest.mark.parametrize("attend", ["elu1", "favor", "gated", "exact"])
+@pytest.mark.parametrize("attend", ["elu1", "favor", "gated", "exact", "convolved"])
 def test_bits_are_those_of_rounded_outputs_of_widened_inputs(attend, lay, dtype):
     rng = np.random.default_rng(0)
     q, k, v = (lay(np.ascontiguousarray(lay(rng.standard_normal((2, 3, 133, e))).astype(dtype))) for e in (7, 7, 21))
     mask = rng.random((2, 3, 133)) < 0.8
     maps = {"elu1": ka.features.elu1(), "favor": ka.random_features(ka.kernels.Softmax(), 7, 24, rng=0)}
-    run = _causal(maps[attend]) if attend in maps else {"gated": _gated, "exact": _exact}[attend]
+    run = (
+        _causal(maps[attend]) if attend in maps else {"gated": _gated, "exact": _exact, "convolved": _convolved}[attend]
+    )
     for found, wide in zip(run(q, k, v, mask), run(*(x.astype(np.float32) for x in (q, k, v)), mask), strict=True):
         assert found.dtype in (dtype, np.float32)
         np.testing.assert_array_equal(found, wide.astype(found.dtype))
@@ -162,6 +172,7 @@ def test_a_call_takes_no_more_memory_than_one_of_float32(dtype):
             "full": lambda: ka.linear_attention(*x, phi),
             "exact": lambda: ka.softmax_attention(*x),
             "gated": lambda: ka.gated_linear_attention(*x, gk=-x[0], l2_normalise=True),
+            "convolution": lambda: causal_conv(x[0], np.ones((32, 4), np.float32), None, True, None),
             "gated pullback": lambda: gated_vjp(*x, None, -x[0], *[None] * 3, 1.0, True, *[None] * 3, x[2], None),
         }
         found = {}

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import share
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, nothing, room
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, has_bits, narrow, nothing, room, rows, written
 from kernattn.ops.causal_conv.loops import convolve
 from kernattn.ops.gated.reference import segment_starts
 
@@ -20,9 +20,9 @@ def causal_conv(x: Array, weight: Array, bias: Array | None, silu: bool, segment
     fresh = NO_MASK
     if segment_ids is not None:
         fresh = flat(np.broadcast_to(segment_starts(np, segment_ids), (*lead, n)), bool)
-    out, by_tap = room(x.shape, dtype), flat(np.asarray(weight).T, dtype)
+    out, by_tap = room(x.shape, x.dtype if has_bits(x, dtype) else dtype), flat(np.asarray(weight).T, dtype)
     added: NDArray[np.floating] = nothing(dtype) if bias is None else flat(bias, dtype)
     sizes = n, channels, weight.shape[-1]
-    rows = partial(convolve, sizes, flat(x, dtype), by_tap, added, silu, fresh, out.reshape(-1))
-    share(rows, prod(lead) * n, out.size * SECONDS_PER_OUTPUT)
+    tokens = partial(convolve, sizes, rows(x, dtype), by_tap, added, silu, fresh, written(out, dtype))
+    share(tokens, prod(lead) * n, out.size * SECONDS_PER_OUTPUT)
     return narrow(out, x.dtype)
