@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         projections,
         solvers,
         studies,
+        transfer,
         transformer,
     )
     from kernattn._arrays.precision import precision
@@ -69,13 +70,14 @@ __all__ = [
     "softmax_attention",
     "solvers",
     "studies",
+    "transfer",
     "transformer",
     "vjp",
     "warmup",
     "with_numbers",
 ]
 
-_ROOMS = "attention bench errors features kernels metrics projections solvers studies transformer".split()  # noqa: SIM905
+_ROOMS = "attention bench errors features kernels metrics projections solvers studies transfer transformer".split()  # noqa: SIM905
 _HOMES = dict.fromkeys(__all__, "attention") | {name: name for name in _ROOMS}
 _HOMES |= {"precision": "_arrays.precision", "vjp": "_gradients", "warmup": "_warmup"}
 _HOMES |= dict.fromkeys(("load", "random_features", "with_numbers"), "features")

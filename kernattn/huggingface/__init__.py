@@ -9,8 +9,10 @@ from kernattn.huggingface._accelerate import Acceleration, accelerate
 from kernattn.huggingface._attention import Favor
 from kernattn.huggingface._cache import StateCache
 from kernattn.huggingface._register import register
+from kernattn.huggingface._transfer import load_transfer, transfer
+from kernattn.torch._transfer import Swap
 
-__all__ = ["Acceleration", "Favor", "StateCache", "accelerate", "register"]
+__all__ = ["Acceleration", "Favor", "StateCache", "Swap", "accelerate", "load_transfer", "register", "transfer"]
 
 
 def __dir__() -> list[str]:

@@ -38,7 +38,7 @@ def exact_attention(
     if find_layer(key) is not None:
         raise ParameterError("a StateCache needs the attention 'kernattn_favor'; exact attention keeps all keys")
     call = read_call(module, query, key, value, *args, **kwargs)
-    return _give_back(softmax_attention(*call[:3], scale=call.scale, causal=call.causal, key_mask=call.key_mask))
+    return give_back(softmax_attention(*call[:3], scale=call.scale, causal=call.causal, key_mask=call.key_mask))
 
 
 class Favor:
@@ -139,7 +139,7 @@ class Favor:
             out = _attend_last(call, phi)
         else:
             out = linear_attention(call.q, call.k, call.v, phi, key_mask=call.key_mask)
-        return _give_back(out)
+        return give_back(out)
 
 
 _numbers = count()
@@ -191,7 +191,7 @@ def _note(module: nn.Module, *settings: Any) -> None:
     setattr(config, NOTED, now)
 
 
-def _give_back(out: Tensor) -> tuple[Tensor, None]:
+def give_back(out: Tensor) -> tuple[Tensor, None]:
     """Return grouped outputs (..., n, e) as transformers takes them, (batch, n, heads, e), and no weights."""
     return joined(out).transpose(1, 2).contiguous(), None
 

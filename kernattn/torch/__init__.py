@@ -14,8 +14,20 @@ from kernattn.torch import _edge as _edge  # noqa: E402
 from kernattn.torch import fla as fla  # noqa: E402
 from kernattn.torch._modules import FavorAttention, LinearAttention  # noqa: E402
 from kernattn.torch._reversible import Reversible, reversible  # noqa: E402
+from kernattn.torch._transfer import HeadAttention, SoftmaxAttention, Swap, load_transfer, transfer  # noqa: E402
 
-__all__ = ["FavorAttention", "LinearAttention", "Reversible", "fla", "reversible"]
+__all__ = [
+    "FavorAttention",
+    "HeadAttention",
+    "LinearAttention",
+    "Reversible",
+    "SoftmaxAttention",
+    "Swap",
+    "fla",
+    "load_transfer",
+    "reversible",
+    "transfer",
+]
 
 _CORE = (
     "attend", "causal_linear_attention", "kernel_attention", "key_state", "linear_attention", "linear_attention_step",

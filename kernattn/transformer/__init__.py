@@ -14,6 +14,7 @@ from kernattn.transformer._members import Gated
 from kernattn.transformer._model import State, forward, prefill, prepare_memory, step
 from kernattn.transformer._params import cast_params, initial_params, shapes
 from kernattn.transformer._reversible import reversible, reversible_inverse
+from kernattn.transformer._transfer import transfer
 
 __all__ = [
     "Config",
@@ -39,6 +40,7 @@ __all__ = [
     "save_params",
     "shapes",
     "step",
+    "transfer",
 ]
 
 __getattr__ = _old_names(__name__, {"remember": "kernattn.transformer.prepare_memory"})

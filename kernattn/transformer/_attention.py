@@ -11,6 +11,7 @@ from kernattn._arrays.namespaces import Array, namespace
 from kernattn._runtime.checks import shown
 from kernattn.attention import (
     LinearState,
+    WindowState,
     attend,
     causal_linear_attention,
     key_state,
@@ -21,9 +22,10 @@ from kernattn.attention import (
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import FeatureMap
+from kernattn.transfer import Heads, Transfer
 from kernattn.transformer._gated import GatedLayer
 
-Kind: TypeAlias = Pattern | FeatureMap | Callable[..., Array] | None
+Kind: TypeAlias = Pattern | FeatureMap | Heads | Callable[..., Array] | None
 
 
 class KeysValues(NamedTuple):
@@ -34,7 +36,7 @@ class KeysValues(NamedTuple):
     mask: Array | None  # (..., 1, n)
 
 
-LayerState: TypeAlias = KeysValues | LinearState | GatedLayer
+LayerState: TypeAlias = KeysValues | LinearState | WindowState | GatedLayer
 
 
 class Memory(NamedTuple):
@@ -132,6 +134,32 @@ class Linear(HeadAttention):
 
 @final
 @dataclass(frozen=True)
+class ByHeads(HeadAttention):
+    """Attention whose heads have maps of their own, or a window."""
+
+    heads: Heads
+
+    def attend(self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
+        return self.heads.attend(q, k, v, causal=causal, key_mask=mask)
+
+    def state_type(self) -> type[LayerState]:
+        return WindowState if self.heads.window else LinearState
+
+    def summarise(self, k: Array, v: Array, mask: Array | None) -> LayerState:
+        return self.heads.summarise(k, v, key_mask=mask)
+
+    def read(self, state: LinearState, q: Array) -> Array:
+        return self.heads.read(state, q)
+
+    def prefill(self, q: Array, k: Array, v: Array, mask: Array | None) -> tuple[Array, LayerState]:
+        return self.heads.prefill(q, k, v, key_mask=mask)
+
+    def step(self, state: Any, q: Array, k: Array, v: Array) -> tuple[Array, LayerState]:
+        return self.heads.step(state, q, k, v)
+
+
+@final
+@dataclass(frozen=True)
 class Own(HeadAttention):
     """A function of one's own, (q, k, v, causal=, key_mask=) -> out."""
 
@@ -149,8 +177,19 @@ class Own(HeadAttention):
     state_type = summarise = read = prefill = step = _refuse
 
 
-def resolve_attention(attention: Kind | Sequence[Kind], layers: int) -> list[HeadAttention]:
-    """Return the attention of each layer, from one for all or a list of them."""
+def layer_name(layer: int) -> str:
+    """Return the name of a layer in a transfer."""
+    return f"layers.{layer}"
+
+
+def resolve_attention(attention: Kind | Transfer | Sequence[Kind], layers: int) -> list[HeadAttention]:
+    """Return the attention of each layer, from one for all, a list of them, or a transfer."""
+    if isinstance(attention, Transfer):
+        found = {layer.name: layer.heads for layer in attention.layers}
+        names = [layer_name(layer) for layer in range(layers)]
+        if not found.keys() <= set(names):
+            raise ParameterError(f"attention must be a transfer of a model of {layers} layers; got {[*found]}")
+        return [_resolve_one(found.get(name)) for name in names]
     if not isinstance(attention, list | tuple):
         return [_resolve_one(attention)] * layers
     if len(attention) != layers:
@@ -163,6 +202,8 @@ def _resolve_one(kind: Any) -> HeadAttention:
         return Exact(kind)
     if isinstance(kind, FeatureMap):
         return Linear(kind)
+    if isinstance(kind, Heads):
+        return ByHeads(kind)
     if callable(kind):
         return Own(kind)
-    raise DTypeError(f"attention must be None, a Pattern, a FeatureMap or a function; got {shown(kind)}")
+    raise DTypeError(f"attention must be None, a Pattern, a FeatureMap, Heads or a function; got {shown(kind)}")

@@ -14,7 +14,7 @@ from kernattn._runtime.checks import instance_of
 from kernattn.attention import LinearState
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.ops.dispatch import missing
-from kernattn.transformer._attention import Exact, Kind, Linear, resolve_attention
+from kernattn.transformer._attention import ByHeads, Exact, Kind, Linear, resolve_attention
 from kernattn.transformer._checks import check_indices, check_remembered, check_steps
 from kernattn.transformer._config import Config
 from kernattn.transformer._ends import embed
@@ -45,6 +45,8 @@ def why_not_compiled(params: Params, config: Config, attention: Kind | Sequence[
         if isinstance(how, Exact):
             if how.pattern is not None:
                 return "it attends over a pattern"
+        elif isinstance(how, ByHeads):
+            return "its heads have maps of their own, or a window"
         elif not isinstance(how, Linear):
             return "it attends by a function"
         else:

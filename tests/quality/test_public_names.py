@@ -18,7 +18,7 @@ ROOMS += [
     f"kernattn.{room}"
     for room in (
         "attention", "bench", "dask", "features", "huggingface", "jax", "kernels", "metrics", "projections", "sklearn",
-        "solvers", "studies", "torch", "transformer",
+        "solvers", "studies", "torch", "transfer", "transformer",
     )
 ]  # fmt: skip
 
