@@ -32,7 +32,9 @@ def vjp(
     function : callable
         `linear_attention`, `causal_linear_attention`, `linear_attention_step`, `key_state`, `attend`,
         `gated_linear_attention`, `softmax_attention`, `attention.softmax_with_lse`, `attention.window_attention`,
-        `attention.scatterbrain_attention`, or a feature map (also its `query` and `key`). Maps must have a spec.
+        `attention.scatterbrain_attention`, or a feature map (also its `query` and `key`). Maps in attention must have a
+        spec. Of `solvers`, functions that `GaussianProcess.draw` drew, the `mean` and the `variance` of a
+        `GaussianProcess`, and `solvers.log_evidence`.
     *args : object
         What the function takes. Of a map that `with_numbers` made, the numbers that were given have cotangents.
     learn : tuple of str, optional
@@ -116,7 +118,11 @@ def _rule(function: Any) -> tuple[Rule, Callable[..., Any]]:
     """Return the rule of a function, and what says how it is called."""
     if isinstance(function, FeatureMap):
         function = function.query
+    if hasattr(function, "_vjp"):  # what stands above this room and brings its own, as solvers do
+        return function._vjp, function
     phi = getattr(function, "__self__", None)
+    if phi is not None and hasattr(phi, "_vjp_of") and (rule := phi._vjp_of(function.__name__)) is not None:
+        return rule, function
     if isinstance(phi, FeatureMap) and function in (phi.query, phi.key):
         return of_features(phi, function == phi.key), function
     try:

@@ -8,6 +8,7 @@ from array_api_compat import is_array_api_obj as is_array
 
 from kernattn import attention
 from kernattn._arrays.namespaces import Array, namespace
+from kernattn._gradients.computed import FeatureGradients, computed_features
 from kernattn._gradients.hybrid import scatterbrain, window
 from kernattn._gradients.maps import MapGradients, check_differentiable, sum_products
 from kernattn._gradients.recorded import like, like_state, of_map, pair, recorded
@@ -99,13 +100,6 @@ class SoftmaxGradients(NamedTuple):
     v: Array
     scale: Array
     key_bias: Array | None
-
-
-class FeatureGradients(NamedTuple):
-    """Of a feature map."""
-
-    x: Array
-    phi: MapGradients
 
 
 def _linear(
@@ -280,9 +274,11 @@ def of_features(phi: FeatureMap, key: bool) -> Rule:
     """Return the rule of the features of queries, or of keys."""
 
     def rule(x: Array, backend: str | None) -> tuple[Array, Pullback]:
+        spec = phi.key_spec if key else phi.query_spec
+        if spec is None:
+            return computed_features(phi, x, key, backend)
         check_differentiable(phi)
         phi._check(x, key=key)
-        spec = phi.key_spec if key else phi.query_spec
         (out,), pulled = recorded("features", (phi._rows(x), spec), backend, phi)
 
         def pullback(cotangent: Any) -> FeatureGradients:

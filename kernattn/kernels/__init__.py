@@ -12,6 +12,7 @@ from kernattn.kernels._chi2 import AdditiveChi2, Sech, SkewedChi2
 from kernattn.kernels._gaussian import Gaussian
 from kernattn.kernels._laplacian import Laplacian
 from kernattn.kernels._matern import Matern
+from kernattn.kernels._periodic import Periodic
 from kernattn.kernels._polynomial import Polynomial
 from kernattn.kernels._rational_quadratic import RationalQuadratic
 from kernattn.kernels._softmax import Softmax
@@ -27,6 +28,7 @@ __all__ = [
     "Kernel",
     "Laplacian",
     "Matern",
+    "Periodic",
     "Polynomial",
     "Product",
     "RationalQuadratic",
@@ -45,6 +47,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "gaussian": Gaussian,
     "laplacian": Laplacian,
     "matern": Matern,
+    "periodic": Periodic,
     "polynomial": Polynomial,
     "rational_quadratic": RationalQuadratic,
     "sech": Sech,

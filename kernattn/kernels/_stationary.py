@@ -1,7 +1,9 @@
 """What kernels of the difference x - y share: lengthscales."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,28 +16,42 @@ from kernattn.kernels._rows import Rows
 Lengthscale = float | Sequence[float] | Float64
 
 
-class Stationary(Kernel):
+class OfDifferences(Kernel):
+    """A kernel of x' - y', x' = c x."""
+
+    def _placed(self, rows: Rows) -> Rows:
+        return rows.moved(self.input_scale(rows.dim))
+
+    @abstractmethod
+    def of_scaled(self) -> Self:
+        """Return the kernel whose inputs are not scaled: of x' and y' it is this one of x and y."""
+
+
+class Stationary(OfDifferences):
     """A kernel of x' - y' with x' = x / lengthscale: one lengthscale, or one for each axis."""
 
     lengthscale: Lengthscale
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lengthscale", _check_numbers("lengthscale", self.lengthscale))
+        object.__setattr__(self, "lengthscale", check_numbers("lengthscale", self.lengthscale))
 
     def input_scale(self, d: int) -> Float64:
         """Return c = 1 / lengthscale, (d,); raise ShapeError if there are lengthscales for another number of axes."""
-        lengthscale = np.asarray(self.lengthscale, dtype=np.float64)
-        if lengthscale.shape not in ((), (positive_integer("d", d),)):
-            raise ShapeError(
-                f"lengthscale has {lengthscale.size} entries, for inputs of d = {lengthscale.size}; got d = {d}"
-            )
-        return np.broadcast_to(1.0 / lengthscale, (d,)).copy()
+        return inverse("lengthscale", self.lengthscale, d)
 
-    def _placed(self, rows: Rows) -> Rows:
-        return rows.moved(self.input_scale(rows.dim))
+    def of_scaled(self) -> Self:
+        return replace(self, lengthscale=1.0)  # type: ignore[type-var]
 
 
-def _check_numbers(name: str, values: Any) -> float | tuple[float, ...]:
+def inverse(name: str, numbers: Lengthscale, d: int) -> Float64:
+    """Return one over each of d numbers; raise ShapeError if there are numbers for another number of axes."""
+    values = np.asarray(numbers, dtype=np.float64)
+    if values.shape not in ((), (positive_integer("d", d),)):
+        raise ShapeError(f"{name} has {values.size} entries, for inputs of d = {values.size}; got d = {d}")
+    return np.broadcast_to(1.0 / values, (d,)).copy()
+
+
+def check_numbers(name: str, values: Any) -> float | tuple[float, ...]:
     """Return a positive number as a float, a vector of them as a tuple; float32 must hold them, and their inverses."""
     given = array_of(values)
     given = given.astype(np.float64) if given.dtype.kind in "iuf" else given  # the limits are no numbers of 16 bits

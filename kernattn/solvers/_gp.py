@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -10,10 +11,14 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace
 from kernattn._runtime.checks import shown
 from kernattn._runtime.deprecated import old_arguments, old_positions
-from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
-from kernattn.features import FeatureMap, Nystrom
+from kernattn._runtime.random import RNG
+from kernattn.errors import EmptyInputError, ParameterError, ShapeError
+from kernattn.features import FeatureMap
 from kernattn.solvers._check import as_numbers, widen
+from kernattn.solvers._draws import Draws, draw, sample
+from kernattn.solvers._gp_pullbacks import METHODS
 from kernattn.solvers._moments import Moments
+from kernattn.solvers._posterior import Posterior
 from kernattn.solvers._spectrum import Spectrum, cast_as, check_lowest, decompose, minimise_on_grid, project
 
 SCALES = 1e-70, 1e70  # squares of them and of their ratios are numbers of float64
@@ -28,7 +33,7 @@ class EvidenceGradient(NamedTuple):
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class GaussianProcess:
+class GaussianProcess(Posterior):
     """The posterior of a Gaussian process; targets (n, c) are c processes, each with its own scales.
 
     Its methods take rows x (..., n, d), and `backend` as `moments` does.
@@ -43,23 +48,9 @@ class GaussianProcess:
         Standard deviation of the function, where k(x, x) = 1.
     """
 
-    phi: FeatureMap
-    noise: Float64
-    amplitude: Float64
-    _spectrum: Spectrum
-    _vector: bool
-
     def __repr__(self) -> str:
         """Return the scales and the map."""
         return f"GaussianProcess(noise={self.noise}, amplitude={self.amplitude}, phi={self.phi!r})"
-
-    @property
-    def _penalties(self) -> Float64:
-        return (self.noise / self.amplitude) ** 2
-
-    def _shape(self, values: Any) -> Any:
-        """Return values (..., c) without the last axis where targets came as (n,)."""
-        return values[..., 0] if self._vector else values
 
     def mean(self, x: Array, *, backend: str | None = None) -> Array:
         r"""Return the posterior mean :math:`\phi(x)^T (G + \lambda)^{-1} B`, (..., n) or (..., n, c)."""
@@ -79,18 +70,140 @@ class GaussianProcess:
         NoClosedForm
             If the map is a Nystrom map of a precomputed kernel, which does not know k(x, x).
         """
-        spectrum = self._spectrum
-        if isinstance(self.phi, Nystrom) and self.phi.kernel is None:
-            raise NoClosedForm("a map of a precomputed kernel knows no k(x, x), which the variance needs")
+        spectrum, kernel = self._spectrum, self._kernel_beside()
         turned = project(self.phi, x, spectrum.vectors, np.zeros(len(spectrum.values)), backend) ** 2
         xp = namespace(turned=turned)
         shrunk = self.noise**2 / (spectrum.values[:, None] + self._penalties)
         values = xp.matmul(turned, constant(xp, shrunk, turned.dtype, turned))
-        if isinstance(self.phi, Nystrom) and self.phi.kernel is not None:
-            lacking = self.phi.kernel.diag(widen(x)) - xp.sum(turned, axis=-1)
+        if kernel is not None:
+            lacking = kernel.diag(widen(x)) - xp.sum(turned, axis=-1)
             lacking = xp.where(lacking > 0, lacking, xp.zeros_like(lacking))
             values = values + lacking[..., None] * constant(xp, self.amplitude**2, turned.dtype, turned)
         return self._shape(cast_as(values, x))
+
+    def covariance(self, x: Array, y: Array | None = None, *, backend: str | None = None) -> Array:
+        r"""Return the posterior covariance of the function at rows x and at rows y, (..., n, k) or (..., n, k, c).
+
+        :math:`\sigma^2 \phi(x)^T (G + \lambda)^{-1} \phi(y)`, and :math:`a^2 (k(x, y) - \phi(x)^T \phi(y))` more of a
+        Nystrom map: its diagonal is `variance`.
+
+        Parameters
+        ----------
+        x : (..., n, d) array
+            Rows.
+        y : (..., k, d) array, optional
+            Other rows, of the library and dtype of x; None takes those of x.
+        backend : {None, "reference", "cpu", "gpu"}
+            Which implementation runs.
+
+        Raises
+        ------
+        NoClosedForm
+            If the map is a Nystrom map of a precomputed kernel, which does not know k(x, y).
+        """
+        kernel = self._kernel_beside()
+        nothing = np.zeros(len(self._spectrum.values))
+        left = project(self.phi, x, self._spectrum.vectors, nothing, backend)
+        right = left if y is None else project(self.phi, y, self._spectrum.vectors, nothing, backend)
+        xp = namespace(x=left, y=right)
+        shrunk = constant(xp, self.noise**2 / (self._spectrum.values[:, None] + self._penalties), left.dtype, left)
+        turned = xp.matrix_transpose(right)
+        values = xp.stack([xp.matmul(left * shrunk[:, i], turned) for i in range(len(self.noise))], axis=-1)
+        if kernel is not None:
+            lacking = self._lacking(kernel, x, y, xp.matmul(left, turned))
+            values = values + lacking[..., None] * constant(xp, self.amplitude**2, left.dtype, left)
+        return self._shape(cast_as(values, x))
+
+    def sample(self, x: Array, count: int, *, rng: RNG = None, backend: str | None = None) -> Array:
+        r"""Return values of `count` functions of the posterior at rows x, (..., n, count) or (..., n, c, count).
+
+        They are normal with the mean `mean` and the covariance `covariance`, exactly: of M features in O(n M count), of
+        a Nystrom map in O(n^3) beside that. `draw` gives functions that can be asked anywhere.
+
+        Parameters
+        ----------
+        x : (..., n, d) array
+            Rows, the same functions at all of them.
+        count : int
+            Number of functions.
+        rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+            Source of the functions.
+        backend : {None, "reference", "cpu", "gpu"}
+            Which implementation runs.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import kernattn as ka
+        >>> x = np.linspace(-2, 2, 50)[:, None]
+        >>> phi = ka.features.nystrom(x, ka.kernels.Gaussian(), 20, rng=0)
+        >>> process = ka.solvers.gp(ka.solvers.moments(x, phi, y=np.sin(x[:, 0])), noise=0.1, amplitude=1.0)
+        >>> process.sample(np.array([[0.0], [5.0]]), 3, rng=0).shape
+        (2, 3)
+        """
+        return sample(self, x, count, rng, backend)
+
+    def draw(
+        self,
+        count: int,
+        *,
+        prior: FeatureMap | None = None,
+        data: tuple[Array, Array] | None = None,
+        rng: RNG = None,
+    ) -> Draws:
+        r"""Return `count` functions of the posterior, which can be called on any rows: pathwise draws.
+
+        Matheron's rule (Wilson et al. 2020): a function of the prior, :math:`f = \psi(\cdot)^T v` by P features of the
+        kernel, and what data make of it. On landmarks that is
+        :math:`\phi(x)^T (w - K_{LL}^{-1/2} f(L))`, w the features' weights from their posterior, so that functions vary
+        as `covariance` says wherever psi is right: far from the landmarks, between them, and among the rows. Of another
+        map, whose features are its prior, functions are :math:`\phi(x)^T w`; like its variance they vary too little
+        among the rows. With `data` functions are those of the exact process instead,
+        :math:`f(x) + a^2 k(x, X) (a^2 K + \sigma^2)^{-1} (y - f(X) - \epsilon)`, by conjugate gradients: O(n^2 count) a
+        step.
+
+        Parameters
+        ----------
+        count : int
+            Number of functions, for each target.
+        prior : FeatureMap, optional
+            Features psi of the kernel. None draws 2,048 random ones, of Sobol points where the kernel's frequencies
+            have directions: these put the right share of frequencies where landmarks resolve nothing.
+        data : tuple of (n, d) and (n,) or (n, c) arrays, optional
+            The rows and targets that made the moments, for an update by all of them; without weights.
+        rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+            Source of the functions, and of the features.
+
+        Returns
+        -------
+        Draws
+            The functions: (..., n, d) -> (..., n, count) or (..., n, c, count).
+
+        Raises
+        ------
+        ParameterError
+            If the map has no kernel that a prior or an update needs, or a prior is given where none is used.
+        NoClosedForm
+            If the map is a Nystrom map of a precomputed kernel.
+        ShapeError
+            If the data are not those of the moments.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import kernattn as ka
+        >>> x = np.linspace(-2, 2, 50)[:, None]
+        >>> phi = ka.features.nystrom(x, ka.kernels.Gaussian(), 20, rng=0)
+        >>> process = ka.solvers.gp(ka.solvers.moments(x, phi, y=np.sin(x[:, 0])), noise=0.1, amplitude=1.0)
+        >>> f = process.draw(1000, rng=0)
+        >>> f(x).shape, bool(np.std(f(np.array([[0.0]]))) < 0.1), bool(np.std(f(np.array([[9.0]]))) > 0.9)
+        ((50, 1000), True, True)
+        """
+        return draw(self, count, prior, data, rng)
+
+    def _vjp_of(self, name: str) -> Callable[..., Any] | None:
+        """Return how cotangents of a method flow back."""
+        return METHODS[name](self) if name in METHODS else None
 
     @property
     def log_evidence(self) -> Float64:

@@ -171,7 +171,7 @@ def kernel_ridge(
     positive_integer("max_iterations", max_iterations)
     exact = boolean("exact", exact)
     has_bar("kernel_ridge", progress)  # else what it lacks shows after the choice of landmarks
-    rows, targets = _check_and_copy(x, y)
+    rows, targets = check_and_copy(x, y)
     source = generator(rng)
     phi = _make_map(kernel, rows, (num_landmarks, landmarks, phi), one_of("method", method, LANDMARKS), source)
     assert phi.landmarks is not None
@@ -184,7 +184,7 @@ def kernel_ridge(
     return KernelRidge(*fields, y.ndim == 1)
 
 
-def _check_and_copy(x: Array, y: Array) -> tuple[Float64, Float64]:
+def check_and_copy(x: Array, y: Array) -> tuple[Float64, Float64]:
     """Return rows (n, d) and targets (n, c), copies in float64 on the host."""
     namespace(x=x, y=y)
     if x.ndim != 2:

@@ -150,7 +150,7 @@ def mirrored(monkeypatch):
 def kernels(monkeypatch):
     for kind in (Sinc, Exponential, Weights, Dot):
         monkeypatch.setitem(KERNELS, kind.__name__.lower(), kind)
-    monkeypatch.setitem(PRODUCT, Sinc, lambda rng, shape: rng.uniform(-1.0, 1.0, shape))
+    monkeypatch.setitem(PRODUCT, Sinc, lambda kernel: lambda rng, shape: rng.uniform(-1.0, 1.0, shape))
     monkeypatch.setitem(ISOTROPIC, Exponential, lambda kernel: ISOTROPIC[K.Matern](K.Matern(0.5)))
     monkeypatch.setitem(ISOTROPIC, Weights, lambda kernel: NORM_LAWS["chi"])
     monkeypatch.setitem(FAMILIES, Dot, Family(table.rows_of, by_rows))

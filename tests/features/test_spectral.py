@@ -25,6 +25,7 @@ PRODUCT = {
     "laplacian": K.Laplacian(ELL),
     "cauchy": K.Cauchy(1.5),
     "sech": K.Sech(ELL),
+    "periodic": K.Periodic(ELL, 0.9),
     "product-axes": K.Laplacian(3.0) * K.Cauchy(ELL),
     "product-mixed": K.Laplacian(3.0) * K.Matern(1.5),
 }

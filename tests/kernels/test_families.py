@@ -50,6 +50,10 @@ FAMILIES = {
     "additive_chi2": (K.AdditiveChi2(), lambda x, y: np.sum(2 * x * y / (x + y))),
     "skewed_chi2": (K.SkewedChi2(0.3), lambda x, y: np.prod(2 * np.sqrt((x + 0.3) * (y + 0.3)) / (x + y + 0.6))),
     "sech": (K.Sech(ELL), lambda x, y: np.prod(1 / np.cosh((x - y) / (2 * ELL)))),
+    "periodic": (
+        K.Periodic(ELL, 0.8),
+        lambda x, y: np.exp(-2 * np.sum(np.sin(np.pi * (x - y) / ELL) ** 2) / 0.64),
+    ),
     "sum": (
         2.0 * K.Gaussian(ELL) + K.Polynomial(2),
         lambda x, y: 2 * np.exp(-(distance(x, y) ** 2) / 2) + (x @ y) ** 2,

@@ -248,6 +248,16 @@ class FeatureMap(ABC):
     def _computed(self, x: Array, key: bool) -> Array:
         return multiplied(self.scaled_key(x) if key else self.scaled_query(x), x)
 
+    def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Array | None]]:
+        """Return what takes cotangents of features of x (n, d) to those of x and of the kernel's lengthscales (d,).
+
+        It is for maps without a spec: the ops differentiate the others. x is of the dtype in which sums over it run.
+        """
+        raise ParameterError(
+            f"phi must be a map with a spec for vjp, or one that has a pullback of its own; {type(self).__name__} has "
+            "none. PyTorch and JAX differentiate attention with any map themselves"
+        )
+
     @without_warnings
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import log, log2
 from typing import Self, final
@@ -24,7 +25,7 @@ from kernattn._arrays.namespaces import (
 )
 from kernattn._arrays.shapes import strips
 from kernattn._maps.spec import ScaledFeatures
-from kernattn._runtime.checks import finite_number, host_array, host_form, instance_of, positive_integer
+from kernattn._runtime.checks import finite_number, host_array, host_form, instance_of, positive_integer, shown
 from kernattn._runtime.lazy import lazy
 from kernattn._runtime.random import RNG
 from kernattn._sums.units import balanced, multiplied
@@ -33,6 +34,8 @@ from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.pairs import bias_of
 from kernattn.features._nystrom.gram import BLOCK
 from kernattn.kernels import Kernel
+from kernattn.kernels._pullbacks import has_pullback, pull
+from kernattn.kernels._stationary import Stationary
 from kernattn.ops.features import OP
 
 MODERATE = 64  # octaves of a root that float32 holds beside smaller ones
@@ -175,6 +178,49 @@ class Nystrom(FeatureMap):
         values, unit = balanced(ScaledFeatures(x, zeros(xp, (*x.shape[:-1], 1), x.dtype, x)))
         return ScaledFeatures(xp.matmul(values, root), unit + log_root)
 
+    def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Array | None]]:
+        kernel, landmarks = self.kernel, self.landmarks
+        if kernel is None or not has_pullback(kernel):
+            raise ParameterError(f"phi must be a map of a kernel that has a pullback; got {shown(kernel)}")
+        xp = namespace(x=x)
+        host, log = self._root(dtype_name(x))
+        root, points = constant(xp, host * np.exp(log), x.dtype, x), constant(xp, landmarks, x.dtype, x)  # type: ignore[arg-type]
+
+        def pulled(g: Array) -> tuple[Array, Array | None]:
+            dx, of_points = pull(kernel, x, points, xp.matmul(g, root))
+            if not isinstance(kernel, Stationary):
+                return dx, None
+            of_root = to_numpy64(xp.matmul(xp.matrix_transpose(kernel(x, points)), g))
+            one, other = pull(kernel, points, points, constant(xp, self._of_matrix(of_root, dtype_name(x)), x.dtype, x))
+            scaled = xp.sum(x * dx, axis=0) + xp.sum(points * (of_points + one + other), axis=0)
+            return dx, -scaled * constant(xp, kernel.input_scale(self.dim), x.dtype, x)
+
+        return pulled
+
+    def _of_matrix(self, of_root: Float64, dtype: str) -> Float64:
+        r"""Return the cotangent of the landmarks' matrix from that of its inverse root.
+
+        In its eigenvectors entries are multiplied by :math:`-1 / (a b (a + b))`, a and b the roots of eigenvalues, and
+        by :math:`1 / (a (a^2 - b^2))` of a kept direction and a null one (Higham 2008, theorem 3.11).
+        """
+        kept = self._kept(dtype)
+        values, vectors = np.where(kept, self.eigenvalues, 0.0), self.eigenvectors
+        roots = np.sqrt(np.where(kept, values, 1.0))
+        a, b = roots[:, None], roots
+        both, one = kept[:, None] & kept, kept[:, None] & ~kept
+        apart = np.where(one, self.eigenvalues[:, None] - self.eigenvalues, 1.0)
+        factors = np.where(both, -1 / (a * b * (a + b)), np.where(one, 1 / (a * apart), 0.0))
+        factors = np.where(one.T, factors.T, factors)
+        inner = vectors.T @ of_root @ vectors
+        found: Float64 = vectors @ (factors * (inner + inner.T) / 2) @ vectors.T
+        return found
+
+    def _kept(self, dtype: str) -> NDArray[np.bool_]:
+        """Return which directions the dtype resolves, (m,)."""
+        largest = max(self.eigenvalues[-1], 0.0)
+        kept: NDArray[np.bool_] = self.eigenvalues > max(self.cutoff, 10 * float(np.finfo(dtype).eps)) * largest
+        return kept
+
     @lazy
     def _roots(self) -> dict[str, tuple[Float64, float]]:
         return {}
@@ -183,7 +229,7 @@ class Nystrom(FeatureMap):
         """Return the inverse square root of the landmarks' matrix, of what the dtype resolves, and a log scale."""
         if dtype not in self._roots:
             largest = max(self.eigenvalues[-1], 0.0)
-            kept = self.eigenvalues > max(self.cutoff, 10 * float(np.finfo(dtype).eps)) * largest
+            kept = self._kept(dtype)
             octaves = round(log2(largest) / 2) if largest > 0 else 0
             octaves = octaves if abs(octaves) > MODERATE else 0
             vectors, roots = self.eigenvectors[:, kept], self.eigenvalues[kept] ** -0.5 * 2.0**octaves

@@ -6,7 +6,8 @@ own.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, TypeGuard, final
 
@@ -16,9 +17,24 @@ from kernattn._arrays.namespaces import Float64, frozen
 from kernattn._maps.chains import Chains
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
-from kernattn.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, Product, RationalQuadratic, Sech, Softmax
+from kernattn.kernels import (
+    Cauchy,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Matern,
+    Periodic,
+    Product,
+    RationalQuadratic,
+    Sech,
+    Softmax,
+)
+from kernattn.kernels._periodic import frequencies
+from kernattn.kernels._stationary import OfDifferences
 from kernattn.projections import NORM_LAWS, Iid, NormLaw, Pair, Projection
 from kernattn.projections._scale_mixtures import MaternNorms, RationalQuadraticNorms
+
+Entries = Callable[[np.random.Generator, tuple[int, int]], Float64]
 
 
 class Spectrum(ABC):
@@ -64,8 +80,8 @@ class Isotropic(Spectrum):
 class ProductMeasure(Spectrum):
     """Every entry of every frequency on its own."""
 
-    kernel: Kernel  # of lengthscale 1
-    entries: Callable[[np.random.Generator, tuple[int, int]], Float64]
+    kernel: Kernel  # of scaled inputs
+    entries: Entries
 
     def draw(self, m: int, d: int, rng: np.random.Generator) -> Float64:
         return frozen(self.entries(rng, (m, d)))
@@ -102,10 +118,11 @@ ISOTROPIC: dict[type[Kernel], Callable[[Any], NormLaw]] = {
     RationalQuadratic: lambda kernel: RationalQuadraticNorms(kernel.alpha),
     Softmax: lambda kernel: NORM_LAWS["chi"],
 }
-PRODUCT: dict[type[Kernel], Callable[[np.random.Generator, tuple[int, int]], Float64]] = {
-    Cauchy: lambda rng, shape: rng.laplace(size=shape),
-    Laplacian: lambda rng, shape: rng.standard_cauchy(shape),
-    Sech: _sech,
+PRODUCT: dict[type[Kernel], Callable[[Any], Entries]] = {
+    Cauchy: lambda kernel: lambda rng, shape: rng.laplace(size=shape),
+    Laplacian: lambda kernel: lambda rng, shape: rng.standard_cauchy(shape),
+    Periodic: lambda kernel: partial(frequencies, kernel),
+    Sech: lambda kernel: _sech,
 }
 
 
@@ -131,7 +148,8 @@ def spectrum(kernel: Kernel, projection: Projection) -> Spectrum:
         return Isotropic(projection, own)
     check_spectrum(kernel)
     check_axes(kernel, projection)
-    return ProductMeasure(replace(kernel, lengthscale=1.0), PRODUCT[kind])  # type: ignore[type-var]
+    assert isinstance(kernel, OfDifferences)
+    return ProductMeasure(kernel.of_scaled(), PRODUCT[kind](kernel))
 
 
 def check_normal(projection: Projection, name: str = "favor_sharp") -> None:

@@ -1,0 +1,53 @@
+"""What a posterior on features holds, and what its predictions, draws and gradients share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernattn._arrays.namespaces import Array, Float64, namespace, placement
+from kernattn.errors import NoClosedForm
+from kernattn.features import FeatureMap, Nystrom
+from kernattn.kernels import Kernel
+from kernattn.solvers._check import widen
+from kernattn.solvers._spectrum import Spectrum
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Posterior:
+    """Scales and a spectrum; `GaussianProcess` says what is asked of them."""
+
+    phi: FeatureMap
+    noise: Float64
+    amplitude: Float64
+    _spectrum: Spectrum
+    _vector: bool
+
+    @property
+    def _penalties(self) -> Float64:
+        return (self.noise / self.amplitude) ** 2
+
+    def _shape(self, values: Any) -> Any:
+        """Return values (..., c) without the last axis where targets came as (n,)."""
+        return values[..., 0] if self._vector else values
+
+    def _kernel_beside(self) -> Kernel | None:
+        """Return the kernel whose part that features lack counts, of a Nystrom map; None of others."""
+        if not isinstance(self.phi, Nystrom):
+            return None
+        if self.phi.kernel is None:
+            raise NoClosedForm("a map of a precomputed kernel knows no k(x, x), which the variance needs")
+        return self.phi.kernel
+
+    @staticmethod
+    def _lacking(kernel: Kernel, x: Array, y: Array | None, products: Array) -> Array:
+        """Return k(x, y) - phi(x)^T phi(y), whose own diagonal rounding must not make negative."""
+        xp, rows = namespace(products=products), widen(x)
+        found = kernel(rows, None if y is None else widen(y)) - products
+        if y is not None:
+            return found
+        n = found.shape[-1]
+        own = xp.asarray(np.eye(n, dtype=bool), **placement(found))
+        return xp.where(own & (found < 0), xp.zeros_like(found), found)
