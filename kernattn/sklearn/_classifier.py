@@ -9,7 +9,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
-from kernattn.sklearn._inputs import check_labels
+from kernattn.sklearn._inputs import check_labels, signs_of
 from kernattn.sklearn._maps import Classifier
 from kernattn.sklearn._on_moments import LeastSquares
 
@@ -24,7 +24,8 @@ class FeatureClassifier(Classifier, LeastSquares):
     Parameters
     ----------
     kernel, lengthscale, num_features, estimator, projection, random_state : object
-        The map and its draw, as `RandomFeatures` takes them.
+        The map and its draw, as `RandomFeatures` takes them. A lengthscale of "tune" has the largest evidence of
+        2,048 of the first rows and of 256 features, "ard" one for each column; None is "tune" for a kernel by name.
     ridge, objective, fit_intercept : object
         The penalty :math:`\lambda`, how it is chosen, and the intercept b, as `FeatureRidge` takes them, for K classes.
 
@@ -78,6 +79,5 @@ class FeatureClassifier(Classifier, LeastSquares):
             raise ParameterError(
                 f"y must hold the classes {shown(known.tolist())}; got {shown(strangers.tolist())} too"
             )
-        signs = np.where(y[:, None] == known, 1.0, -1.0)
-        self._add(x, signs[:, 1] if len(known) == 2 else signs, weights, first)
+        self._add(x, signs_of(y, known), weights, first)
         self.classes_ = known

@@ -29,7 +29,8 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
     Parameters
     ----------
     kernel, lengthscale, num_features, estimator, projection, random_state : object
-        The map and its draw, as `RandomFeatures` takes them.
+        The map and its draw, as `RandomFeatures` takes them. A lengthscale of "tune" has the largest evidence of
+        2,048 of the first rows and of 256 features, "ard" one for each column; None is "tune" for a kernel by name.
     noise : float, (c,) array_like or None
         Standard deviation of :math:`\epsilon`, in units of y. None takes what makes the evidence largest, for which
         targets must vary.

@@ -81,6 +81,12 @@ def pick_labels(classes: Any, scores: Array) -> Any:
     return labels if labels.dtype.kind in "OSU" else indices(namespace(scores=scores), labels, scores)
 
 
+def signs_of(labels: Any, classes: Any) -> Float64:
+    """Return 1 for a class and -1 for the others, (n,) for the second of two classes, else (n, K)."""
+    signs: Float64 = np.where(labels[:, None] == classes, 1.0, -1.0)
+    return signs[:, 1] if len(classes) == 2 else signs
+
+
 def seed_of(random_state: Any) -> int:
     """Return the seed that a random_state stands for: an integer is its own, a RandomState draws one."""
     if isinstance(random_state, int | np.integer):

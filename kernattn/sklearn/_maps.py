@@ -1,6 +1,7 @@
 """Feature maps from the plain parameters of estimators, and what transformers and classifiers do with them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -15,23 +16,28 @@ from kernattn.features import ESTIMATORS, LANDMARKS, FeatureMap, estimators, nys
 from kernattn.kernels import (
     KERNELS,
     AdditiveChi2,
-    Cauchy,
     Kernel,
-    Laplacian,
     Polynomial,
-    Sech,
-    SkewedChi2,
     usual_lengthscale,
 )
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import check_rows, pick_labels, seed_of
+from kernattn.sklearn._lengthscale import usual_projection
 
-BY_AXES = (Cauchy, Laplacian, Sech, SkewedChi2)
 SAMPLE = 2048  # rows that estimators shaped by data look at
 
 
-def make_kernel(kernel: Any, lengthscale: Any, x: Array, weights: Array | None) -> Kernel:
-    """Return the kernel of a name, or a kernel as it is given, with this lengthscale."""
+def make_kernel(
+    kernel: Any,
+    lengthscale: Any,
+    x: Array,
+    weights: Array | None,
+    search: Callable[[Stationary, bool], Kernel] | None = None,
+) -> Kernel:
+    """Return the kernel of a name, or a kernel as it is given, with this lengthscale.
+
+    With `search`, targets are there: it takes a kernel of the usual lengthscale, and whether each axis has its own.
+    """
     named: object = kernel
     if isinstance(named, str):
         made = KERNELS[one_of("kernel", named, KERNELS)]()
@@ -43,15 +49,20 @@ def make_kernel(kernel: Any, lengthscale: Any, x: Array, weights: Array | None) 
         if lengthscale is not None:
             raise ParameterError(f"lengthscale must be None for {shown(made)}; got {shown(lengthscale)}")
         return made
-    if lengthscale is None and not isinstance(named, str):
-        return made
-    if isinstance(lengthscale, str) and lengthscale != "scale":
+    if lengthscale is None:
+        if not isinstance(named, str):
+            return made
+        lengthscale = "scale" if search is None else "tune"
+    choices = ("scale",) if search is None else ("scale", "tune", "ard")
+    if isinstance(lengthscale, str) and lengthscale not in choices:
+        names = ", ".join(repr(choice) for choice in choices)
         raise ParameterError(
-            f"lengthscale must be a positive number, a vector of them, 'scale' or None; got {shown(lengthscale)}"
+            f"lengthscale must be a positive number, a vector of them, {names} or None; got {shown(lengthscale)}"
         )
-    if lengthscale is None or isinstance(lengthscale, str):
-        lengthscale = usual_lengthscale(x, weights)
-    return replace(made, lengthscale=lengthscale)  # type: ignore[type-var]
+    if not isinstance(lengthscale, str):
+        return replace(made, lengthscale=lengthscale)  # type: ignore[type-var]
+    usual = replace(made, lengthscale=usual_lengthscale(x, weights))  # type: ignore[type-var]
+    return usual if search is None or lengthscale == "scale" else search(usual, lengthscale == "ard")
 
 
 def nystrom_map(kernel: Kernel, estimator: Any, method: str, x: Array) -> FeatureMap:
@@ -60,17 +71,15 @@ def nystrom_map(kernel: Kernel, estimator: Any, method: str, x: Array) -> Featur
     return nystrom(x, kernel, number, method=method, rng=seed_of(estimator.random_state))
 
 
-def draw_map(estimator: Any, x: Array, weights: Array | None = None) -> FeatureMap:
-    """Return the map that an estimator's parameters ask for, drawn for rows x."""
-    kernel, name = make_kernel(estimator.kernel, estimator.lengthscale, x, weights), estimator.estimator
+def draw_map(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
+    """Return the map of a kernel that an estimator's parameters ask for, drawn for rows x."""
+    name = estimator.estimator
     if isinstance(name, str) and name in LANDMARKS:
         return nystrom_map(kernel, estimator, name, x)
     if not (isinstance(name, str) and name in ("auto", *ESTIMATORS)):
         known = ", ".join((*estimators(kernel), *LANDMARKS))
         raise ParameterError(f"estimator must be 'auto' or one of {known} for {shown(kernel)}; got {shown(name)}")
-    projection = estimator.projection
-    if projection is None:
-        projection = "iid" if isinstance(kernel, BY_AXES) else "orthogonal"
+    projection = usual_projection(kernel) if estimator.projection is None else estimator.projection
     number, dim = positive_integer("num_features", estimator.num_features), x.shape[1]
     if isinstance(kernel, AdditiveChi2):  # takes odd multiples of the dimension
         number = max(1, (number // dim - 1) | 1) * dim

@@ -13,10 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
-from kernattn.features import LANDMARKS
+from kernattn.features import LANDMARKS, FeatureMap
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import array_beside, check_ridge
-from kernattn.sklearn._maps import RandomMapEstimator, draw_map
+from kernattn.sklearn._lengthscale import tune_by_evidence
+from kernattn.sklearn._maps import RandomMapEstimator, draw_map, make_kernel
 from kernattn.solvers import Moments, Ridge, moments, ridge
 from kernattn.solvers._check import take_rows
 from kernattn.solvers._digests import FOLDS, folds_of
@@ -84,7 +85,7 @@ class OnMoments(RandomMapEstimator, ABC):
             if not len(there):
                 return
             x, y, weights = take_rows(x, there), None if y is None else y[there], weights[there]
-        phi = draw_map(self, x, array_beside(x, weights)) if first else self.feature_map_
+        phi = self._draw(x, y, weights) if first else self.feature_map_
         sums: dict[int, Moments] = {} if first else dict(self._sums)
         folds = self._split(x)
         for fold in (0,) if folds is None else np.unique(folds).tolist():
@@ -95,6 +96,17 @@ class OnMoments(RandomMapEstimator, ABC):
             sums[fold] = sums[fold] + part if fold in sums else part
         self.feature_map_, self._sums, self.moments_ = phi, sums, reduce(add, sums.values())
         self._solution = None
+
+    def _draw(self, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:
+        """Return the map for the first rows, whose targets may tune its lengthscale."""
+
+        def search(kernel: Stationary, ard: bool) -> Stationary:
+            assert y is not None
+            return tune_by_evidence(kernel, ard, x, y, weights)
+
+        counts = array_beside(x, weights)
+        kernel = make_kernel(self.kernel, self.lengthscale, x, counts, None if y is None else search)
+        return draw_map(self, x, kernel)
 
     @property
     def _begun(self) -> bool:

@@ -19,7 +19,8 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     Parameters
     ----------
     kernel, lengthscale, num_features, estimator, projection, random_state : object
-        The map and its draw, as `RandomFeatures` takes them.
+        The map and its draw, as `RandomFeatures` takes them. A lengthscale of "tune" has the largest evidence of
+        2,048 of the first rows and of 256 features, "ard" one for each column; None is "tune" for a kernel by name.
     ridge : float, (c,) array_like or None
         The penalty :math:`\lambda`, on the sum over rows. None takes the best by `objective`, for each target its own,
         but none below 1e-5 of the features' mean squared norm; a warning says if the best is at that limit.

@@ -86,7 +86,7 @@ class RandomFeatures(RandomMapEstimator, _Features):
     """
 
     def _draw(self, x: Any) -> FeatureMap:
-        return draw_map(self, x)
+        return draw_map(self, x, make_kernel(self.kernel, self.lengthscale, x, None))
 
 
 @dataclass(eq=False, repr=False)

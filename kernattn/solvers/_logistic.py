@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, frozen, like, to_numpy64
 from kernattn._runtime.checks import boolean, instance_of, positive_integer, positive_number
-from kernattn._runtime.deprecated import old_arguments, old_attribute, old_order, old_positions
+from kernattn._runtime.deprecated import old_arguments, old_attribute, old_order, old_positions, warn_user
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import take_rows, widen
-from kernattn.solvers._digests import digests_of
-from kernattn.solvers._labels import Blocks, find_classes, walk_labelled
-from kernattn.solvers._penalty import ROWS, choose_penalty
+from kernattn.solvers._labels import find_classes, walk_labelled
+from kernattn.solvers._penalty import hold_out
 from kernattn.solvers._softmax import Loss, Passes, minimise, origin
 from kernattn.solvers._spectrum import cast_as, project
 
@@ -166,22 +164,14 @@ def logistic(
     classes = find_classes(blocks)
     rows = Passes(phi, blocks, classes, backend)
     if penalty is None:
-        penalty = _choose(phi, blocks, classes, bool(intercept), backend)
+        penalty, _, least = hold_out(*next(blocks()), phi, classes, bool(intercept), backend)
+        if least:
+            warn_user(
+                f"the penalty that folds prefer is the least of its range, {penalty:.3g}: the classes seem apart",
+                UserWarning,
+            )
     start = origin(phi.num_features_of(next(blocks())[0].shape[1]), len(classes))
     with bar("logistic", progress, unit="pass") as shown_passes:
         loss = Loss(rows, len(classes), penalty, bool(intercept), shown_passes)
         point, steps, converged = minimise(loss, start, tolerance, max_iterations)
     return Logistic(phi, classes, penalty, steps, converged, frozen(point[:-1]), frozen(point[-1]))
-
-
-def _choose(phi: FeatureMap, blocks: Blocks, classes: NDArray[Any], intercept: bool, backend: str | None) -> float:
-    """Return the penalty that folds of some of the rows prefer."""
-    x, labels, shares = next(blocks())
-    digests = digests_of(x)
-    there = np.arange(len(digests)) if shares is None else np.flatnonzero(shares)
-    if len(there) > ROWS:
-        there = np.sort(there[np.argpartition(digests[there], ROWS)[:ROWS]])
-    features = phi(widen(take_rows(x, there)), backend=backend)
-    weights = np.ones(len(there)) if shares is None else shares[there]
-    codes = np.searchsorted(classes, labels[there])
-    return choose_penalty(to_numpy64(features), codes, weights, digests[there], len(classes), intercept)

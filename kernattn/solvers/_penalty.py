@@ -1,14 +1,15 @@
 """The penalty of a logistic fit whose log loss on rows that were left out is least."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from kernattn._arrays.namespaces import Float64
-from kernattn._runtime.deprecated import warn_user
-from kernattn.solvers._digests import FOLDS
+from kernattn._arrays.namespaces import Array, Float64, to_numpy64
+from kernattn.features import FeatureMap
+from kernattn.solvers._check import take_rows, widen
+from kernattn.solvers._digests import FOLDS, digests_of
 from kernattn.solvers._softmax import Labelled, Loss, Widths, descend, judge, origin, products
 
 ROWS = 4096  # that a choice looks at
@@ -34,25 +35,44 @@ class Rotated(NamedTuple):
     spread: Float64  # (r,), sums of squares of the columns
 
 
-def choose_penalty(
-    features: Float64,
-    codes: NDArray[np.intp],
-    weights: Float64,
-    digests: NDArray[np.uint64],
-    classes: int,
+class Choice(NamedTuple):
+    """The best penalty."""
+
+    penalty: float
+    loss: float  # log loss on rows left out: NaN where there are too few
+    least: bool  # of all that were tried
+
+
+def hold_out(
+    x: Array,
+    labels: NDArray[Any],
+    shares: Float64 | None,
+    phi: FeatureMap,
+    classes: NDArray[Any],
     intercept: bool,
-) -> float:
-    """Return the best penalty among powers of the root of ten, in units of the features' mean squared norm."""
+    backend: str | None = None,
+) -> Choice:
+    """Return the best penalty among powers of the root of ten, in units of the features' mean squared norm.
+
+    At most 4,096 rows have a part, by a digest of their inputs; rows of weight 0 have none.
+    """
+    digests = digests_of(x)
+    there = np.arange(len(digests)) if shares is None else np.flatnonzero(shares)
+    there = np.sort(there[np.argsort(digests[there], kind="stable")[:ROWS]])
+    digests, codes = digests[there], np.searchsorted(classes, labels[there])
+    weights = np.ones(len(there)) if shares is None else shares[there]
+    features = to_numpy64(phi(widen(take_rows(x, there)), backend=backend))
     unit = float(np.einsum("nm,nm,n->", features, features, weights) / weights.sum())
     turned = _rotate(features, codes, weights, intercept)
-    folds = _split(turned.rows, digests, classes)
-    if len(np.unique(digests)) < DISTINCT or len(folds) < 2 or not unit > 0:
-        return UNTOLD
-    points = [origin(len(turned.spread), classes)] * len(folds)
+    count = len(classes)
+    folds = _split(turned.rows, digests, count)
+    if count < 2 or len(np.unique(digests)) < DISTINCT or len(folds) < 2 or not unit > 0:
+        return Choice(UNTOLD, np.nan, False)
+    points = [origin(len(turned.spread), count)] * len(folds)
     losses: dict[float, float] = {}
 
     def judged(penalty: float) -> list[Float64]:
-        found, losses[penalty] = _judge(turned, folds, points, penalty * unit, classes, intercept)
+        found, losses[penalty] = _judge(turned, folds, points, penalty * unit, count, intercept)
         return found
 
     for penalty in TENS:
@@ -63,12 +83,7 @@ def choose_penalty(
     for penalty in (best * 10**0.5, best / 10**0.5):
         judged(penalty)
     found = min(losses, key=losses.__getitem__)
-    if found <= TENS[-1]:
-        warn_user(
-            f"the penalty that folds prefers is the least of its range, {found * unit:.3g}: the classes seem apart",
-            UserWarning,
-        )
-    return found * unit
+    return Choice(found * unit, losses[found], found <= TENS[-1])
 
 
 def _rotate(features: Float64, codes: NDArray[np.intp], weights: Float64, intercept: bool) -> Rotated:

@@ -159,7 +159,7 @@ def tune(
     if objective == "gcv":  # has an intercept: targets far from 0 round in its slopes
         targets = targets - targets.mean(axis=0)
     search = Search(phi, to_numpy64(x)[chosen], targets, OBJECTIVES[objective])
-    return _search(search, objective, ard, max_iterations, progress)
+    return search_lengthscales(search, objective, ard, max_iterations, progress)
 
 
 class Slopes(NamedTuple):
@@ -248,8 +248,16 @@ def _check_map(phi: object) -> None:
         )
 
 
-def _search(search: Search, objective: str, ard: bool, max_iterations: int, progress: bool | None) -> Tuned:
-    """Return the best lengthscales of a search by L-BFGS-B, and what they cost on the way."""
+def search_lengthscales(
+    search: Search,
+    objective: str,
+    ard: bool,
+    max_iterations: int,
+    progress: bool | None = False,
+    *,
+    quiet: bool = False,
+) -> Tuned:
+    """Return the best lengthscales of a search by L-BFGS-B, and what they cost on the way; warn of bounds."""
     size = search.x.shape[1] if ard else 1
     low, high = (np.log(np.clip(search.first * by, *MODERATE) / search.first) for by in (1 / REACH, REACH))
     bounds = [(float(np.max(low)), float(np.min(high)))] * size
@@ -285,7 +293,7 @@ def _search(search: Search, objective: str, ard: bool, max_iterations: int, prog
         )
     cost, logs = best
     least, most = np.any(logs <= bounds[0][0] + STEP), size == 1 and logs[0] >= bounds[0][1] - STEP
-    if least or most:  # an axis of its own ends at the most where it tells nothing
+    if (least or most) and not quiet:  # an axis of its own ends at the most where it tells nothing
         held = "a thousandth of" if least else f"{REACH:g} times"
         warn_user(f"tune ended at a bound, {held} the first lengthscale: begin from there", UserWarning)
     phi, after = search.at(logs), objective_of(cost)

@@ -18,6 +18,7 @@ from edges.sklearn_cases import ALL, CLASSIFIERS, GIVEN, LABELS, REGRESSORS, TRA
 from kernattn.sklearn import (
     FeatureClassifier,
     FeatureGP,
+    FeatureLogistic,
     FeaturePCA,
     FeatureRidge,
     NystromFeatures,
@@ -35,7 +36,8 @@ def dispatch(monkeypatch):
         yield
 
 
-INSTANCES = [cls(num_features=32) if cls is FeatureClassifier else cls() for cls in ALL]  # hundreds of fits, with folds
+SMALL = (FeatureClassifier, FeatureGP, FeatureLogistic, FeatureRidge)  # hundreds of fits, with folds or searches
+INSTANCES = [cls(num_features=32) if cls in SMALL else cls() for cls in ALL]
 INSTANCES.append(FeatureRidge(ka.kernels.Polynomial(coef0=1.0), ridge=1.0))
 OTHERS = [
     FeatureClassifier(),
@@ -92,6 +94,7 @@ def test_random_states(cls):
         of("5")
 
 
+@pytest.mark.filterwarnings("ignore:the penalty that:UserWarning")
 @pytest.mark.parametrize("cls", ALL)
 def test_dtypes(cls):
     for given, wanted in (("f4", "f4"), ("f8", "f8"), ("f2", "f8"), ("i4", "f8")):

@@ -184,8 +184,45 @@ def test_kernels():
     assert kernel(ka.kernels.Matern(2.5), "scale") == ka.kernels.Matern(2.5, usual)
     assert kernel("softmax") == ka.kernels.Softmax()
     assert kernel("laplacian") == ka.kernels.Laplacian(usual)
-    weighted = FeatureRidge(num_features=16).fit(X, Y, sample_weight=W).feature_map_.kernel
+    weighted = FeatureRidge(num_features=16, lengthscale="scale").fit(X, Y, sample_weight=W).feature_map_.kernel
     assert weighted == ka.kernels.Gaussian(ka.kernels.usual_lengthscale(X, W))
+
+
+@pytest.mark.parametrize("cls", [FeatureRidge, FeatureGP, FeatureClassifier])
+def test_a_lengthscale_that_targets_tune(cls):
+    """As `tune` finds it; the order of rows and copies of a few have no part in it, nor has the unit of targets."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (300, 2))
+    y = np.sin(3 * x[:, 0]) + 0.1 * rng.standard_normal(300)
+    if cls is FeatureClassifier:
+        y = np.sign(y)
+
+    def found(x, y, lengthscale=None, **weights):
+        estimator = cls(num_features=16, lengthscale=lengthscale, random_state=0).fit(x, y, **weights)
+        return estimator.feature_map_.kernel.lengthscale
+
+    phi = ka.random_features(ka.kernels.Gaussian(ka.kernels.usual_lengthscale(x)), 2, 256, rng=0)
+    wanted = ka.solvers.tune(x, (y - y.mean()) / y.std(), phi).lengthscale
+    np.testing.assert_allclose(found(x, y), wanted, rtol=1e-3)
+    order = rng.permutation(300)
+    np.testing.assert_allclose(found(x[order], y[order]), wanted, rtol=1e-3)
+    np.testing.assert_allclose(found(x.repeat(2, axis=0), y.repeat(2)), wanted, rtol=1e-3)
+    np.testing.assert_allclose(found(x, y, sample_weight=rng.uniform(1e-9, 1, 300)), wanted, rtol=1e-3)
+    along, across = found(x, y, "ard")
+    assert along < 1.5 < 4 < across
+    assert found(x, np.sign(y) if cls is FeatureClassifier else 1e6 * y) == pytest.approx(wanted, rel=1e-3)
+    assert found(x[:20], y[:20]) == ka.kernels.usual_lengthscale(x[:20])  # too few to tell
+
+
+def test_a_lengthscale_that_labels_choose():
+    x = np.random.default_rng(0).standard_normal((300, 8))
+    usual = ka.kernels.usual_lengthscale(x)
+    plane = FeatureLogistic(random_state=0).fit(x, x @ np.arange(8.0) > np.random.default_rng(1).standard_normal(300))
+    assert plane.feature_map_.kernel.lengthscale in (4 * usual, 8 * usual)
+    along = (
+        FeatureLogistic(lengthscale="ard", random_state=0).fit(x, x[:, 0] ** 2 > 0.5).feature_map_.kernel.lengthscale
+    )
+    assert along[0] < 0.5 * np.min(along[1:])
 
 
 def test_estimators_that_data_shape():
@@ -213,7 +250,7 @@ def test_variance_of_landmarks_goes_back_to_the_prior():
         ({"kernel": "gauss"}, ParameterError, "kernel must be one of additive_chi2,"),
         ({"kernel": 3}, DTypeError, "kernel must be one of .* or a kernel"),
         ({"kernel": "softmax", "lengthscale": 1.0}, ParameterError, "lengthscale must be None for Softmax"),
-        ({"lengthscale": "median"}, ParameterError, "lengthscale must be a positive .*'scale' or None; got 'median'"),
+        ({"lengthscale": "median"}, ParameterError, "lengthscale must be a positive .*'scale'.* or None; got 'median'"),
         ({"lengthscale": [1.0, 2.0]}, ShapeError, "lengthscale has 2 entries"),
         ({"num_features": 0}, ParameterError, "num_features"),
         ({"num_features": 0, "estimator": "uniform"}, ParameterError, "num_features"),

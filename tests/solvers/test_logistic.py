@@ -203,7 +203,7 @@ def test_choices_that_rows_do_not_tell():
     once = np.where(np.arange(400) == 7, "odd", THREE)  # in one fold alone, whose others lack it
     assert ka.solvers.logistic(X, PHI, y=once).penalty != 1
     apart = np.concatenate([X[:50] - 100, X[50:100] + 100])
-    with pytest.warns(UserWarning, match="the penalty that folds prefers is the least of its range"):
+    with pytest.warns(UserWarning, match="the penalty that folds prefer is the least of its range"):
         ka.solvers.logistic(apart, ka.features.elu1(), y=np.arange(100) >= 50)
     with pytest.raises(ParameterError, match="penalty must be given where x comes in blocks"):
         ka.solvers.logistic([(X, TWO)], PHI)
