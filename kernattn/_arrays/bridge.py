@@ -104,7 +104,7 @@ class Library(ABC):
             way = self._crossed
         elif type(value) is self.dtype:
             way = self._named
-        elif getattr(value, "of_arrays", False):
+        elif getattr(value, "_of_arrays", False):
             way = self._kept
         self._ways[type(value)] = way
         return way
@@ -204,8 +204,8 @@ class Torch(Library):
             if type(array) in self.kinds and not self.transformed(array):
                 if array.requires_grad and not self.gradients():
                     array = array.detach()
-                if not array.requires_grad:
-                    return self._memory(array)  # it raises for whatever else is not plain
+                if not array.requires_grad:  # what else is not plain raises
+                    return array.numpy() if array.dtype is not self.bfloat16 else self._memory(array)
         except (RuntimeError, TypeError, KeyError):
             pass
         array = self.plain(array)
@@ -213,6 +213,10 @@ class Torch(Library):
             return self._memory(array)
         except (RuntimeError, TypeError, KeyError) as error:  # a layout, a dtype
             raise CannotLend(str(error)) from None
+
+    def lend_detached(self, array: Array) -> Array:
+        """Return what stands for a tensor as a constant, or raise CannotLend."""
+        return self.lend(array.detach() if array.requires_grad else array)
 
     def _memory(self, array: Array) -> Array:
         """Return the NumPy array of a tensor's memory."""

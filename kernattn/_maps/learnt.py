@@ -19,7 +19,7 @@ class LearntSpec(MapSpec):
     """A spec some of whose numbers are a framework's arrays, of the shapes that they have in `base`."""
 
     base: MapSpec | None = None
-    of_arrays: ClassVar[bool] = True
+    _of_arrays: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check nothing: whoever gives the arrays has checked them."""

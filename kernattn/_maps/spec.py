@@ -88,7 +88,7 @@ class MapSpec:
     amplitude: float = 1.0
     row_form: QuadraticForm | None = None
     normalised: bool = False
-    of_arrays: ClassVar[bool] = False  # True where numbers are arrays of a framework, which no loop reads
+    _of_arrays: ClassVar[bool] = False  # True where numbers are arrays of a framework, which no loop reads
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, KINDS)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.bridge import CannotLend, autocast, library_of
+from kernattn._arrays.door import crossed_at_once
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import (
@@ -45,6 +46,7 @@ class GatedState(NamedTuple):
 
 
 @traceable("gated_linear_attention")
+@crossed_at_once
 def gated_linear_attention(
     q: Array,
     k: Array,
@@ -145,6 +147,7 @@ def gated_linear_attention(
 
 
 @traceable("gated_linear_attention_step")
+@crossed_at_once
 def gated_linear_attention_step(
     state: GatedState | None,
     q: Array,
@@ -307,7 +310,7 @@ def gated_arguments(
     lead = broadcast(**leads)
     broadcast(q=tuple(q.shape[:-2]), state=lead)
     xp, n = namespace(q=q), q.shape[-2]
-    g, beta = (None if x is None else xp.broadcast_to(x, (*x.shape[:-1], n)) for x in (g, beta))
+    g, beta = (x if x is None or x.shape[-1] == n else xp.broadcast_to(x, (*x.shape[:-1], n)) for x in (g, beta))
     factor = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
     before = None if state is None else _sums_of(state, q, v, lead)
     l2_normalise = boolean("l2_normalise", l2_normalise)

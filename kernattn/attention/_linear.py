@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernattn._arrays.bridge import autocast
+from kernattn._arrays.door import crossed_at_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._sums.peaked import LinearState, LogNormaliser, log_normaliser
@@ -18,6 +19,7 @@ from kernattn.ops.records import LINEAR
 
 
 @traceable("linear_attention")
+@crossed_at_once
 def linear_attention(
     q: Array, k: Array, v: Array, phi: FeatureMap, *, key_mask: Array | None = None, backend: str | None = None
 ) -> Array:
@@ -72,6 +74,7 @@ def linear_attention(
 
 
 @traceable("causal_linear_attention")
+@crossed_at_once
 def causal_linear_attention(
     q: Array,
     k: Array,

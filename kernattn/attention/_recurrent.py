@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernattn._arrays.bridge import autocast
+from kernattn._arrays.door import crossed_at_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import boolean
@@ -17,6 +18,7 @@ from kernattn.ops.step import OP as STEP
 
 
 @traceable("linear_attention_step")
+@crossed_at_once
 def linear_attention_step(
     state: LinearState,
     q: Array,

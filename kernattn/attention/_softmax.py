@@ -9,6 +9,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj as is_array
 
 from kernattn._arrays.bridge import autocast
+from kernattn._arrays.door import crossed_at_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace
 from kernattn._plans.plan import ALL, CAUSAL, Plan, check_heads, check_lengths, cut_off
@@ -21,6 +22,7 @@ from kernattn.ops.block_softmax import OP
 
 
 @traceable("softmax_attention")
+@crossed_at_once
 def softmax_attention(
     q: Array,
     k: Array,
@@ -88,6 +90,7 @@ def softmax_attention(
 
 
 @traceable("softmax_with_lse")
+@crossed_at_once
 def softmax_with_lse(
     q: Array,
     k: Array,

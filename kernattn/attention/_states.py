@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernattn._arrays.bridge import autocast
+from kernattn._arrays.door import crossed_at_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace
 from kernattn._runtime.checks import check_room, positive_integer, shown
@@ -74,6 +75,7 @@ def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int,
 
 
 @traceable("key_state")
+@crossed_at_once
 def key_state(
     k: Array, v: Array, phi: FeatureMap, *, key_mask: Array | None = None, backend: str | None = None
 ) -> LinearState:
@@ -118,6 +120,7 @@ def key_state(
 
 
 @traceable("attend")
+@crossed_at_once
 def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None = None) -> Array:
     r"""Return :math:`o_i = \phi(q_i)^T S / \phi(q_i)^T z` for queries against a state.
 

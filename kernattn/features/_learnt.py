@@ -60,6 +60,10 @@ class LearntMap(FeatureMap):
         return self.base.key_dim
 
     @property
+    def _of_arrays(self) -> bool:
+        return True
+
+    @property
     def _shared(self) -> bool:
         return self.base._shared
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from kernattn._arrays.bridge import CannotLend, Library, library_of
 from kernattn._arrays.device import on_its_device
+from kernattn._arrays.door import Recorder
 from kernattn._arrays.namespaces import Array, without_flags
 from kernattn._runtime.checks import shown
 from kernattn._runtime.fork import imported
@@ -89,8 +90,10 @@ class Op:
             raise BackendUnavailable(f"backend {backend!r} {unfit}")
         return backend
 
-    def implementation(self, array: Array, backend: str | None = None) -> Callable[..., Any]:
+    def implementation(self, array: Array, backend: str | Recorder | None = None) -> Callable[..., Any]:
         """Return the implementation that `choose` names; it takes arrays of the library of `array`, where they are."""
+        if isinstance(backend, Recorder):
+            return backend.implementation(self)
         if isinstance(array, np.ndarray):
             chosen = self.choose(array, backend)
             return _without_flags(self.function(chosen)) if chosen == "reference" else self.function(chosen)

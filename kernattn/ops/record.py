@@ -273,7 +273,9 @@ class Record:
                     by_name[f"{each.name}_s"], by_name[f"{each.name}_z"] = cotangent[:2]
             elif isinstance(cotangent, MapCotangent):
                 by_name[each.name] = cotangent.x
-                by_name |= {f"{each.through}_{name}": getattr(cotangent, name) for name in NUMBERS}
+                for name, number in zip(NUMBERS, cotangent[1:], strict=True):
+                    if number is not None:
+                        by_name[f"{each.through}_{name}"] = number
             else:
                 by_name[each.name] = cotangent
         return [by_name.get(leaf.name) for leaf in self.leaves]

@@ -9,7 +9,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from kernattn._arrays.bridge import Torch
-from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
 from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import PeakedSum
@@ -21,13 +20,13 @@ from kernattn.torch import _traced as traced
 from kernattn.torch._functions import Compiled, Transformed
 from kernattn.torch._ops import TORCH_OPS
 from kernattn.torch._plans import keep_plan
+from kernattn.torch._recorded import DIFFERENTIABLE, recorded
 from kernattn.torch._specs import keep_map, keep_spec
 
-__all__ = ["handed", "keep_map", "keep_plan", "traced"]
+__all__ = ["handed", "keep_map", "keep_plan", "recorded", "traced"]
 
 Run: TypeAlias = Callable[..., Any]
 TRACED = FakeTensor, FunctionalTensor
-DIFFERENTIABLE = {name for name, kind in KINDS.items() if kind.pull is not None}
 
 
 def handed(library: Torch, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:

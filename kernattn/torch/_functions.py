@@ -1,12 +1,25 @@
 """Ops as functions that PyTorch differentiates."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from kernattn.torch._batched import batched
-from kernattn.torch._ops import TorchOp
+from kernattn.torch._ops import TorchOp, filled
+
+
+class Run(Protocol):
+    """A run of an op: where its tensors stand among the leaves, what follows these, and the outputs."""
+
+    op: TorchOp
+    places: list[int]
+    rest: tuple[Any, ...]
+
+    def made(self) -> list[torch.Tensor]:
+        """Return the outputs' leaves as tensors."""
+
 
 TWICE = (
     "the compiled gradients of kernattn cannot be differentiated again; with backend='reference', gradients are array "
@@ -33,9 +46,37 @@ class Compiled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Return the cotangents of the inputs."""
-        op = ctx.op
-        run = partial(Pullback.apply, op) if torch.is_grad_enabled() else op.backward
-        return None, *op.pull(ctx, ctx.needs_input_grad[1:], cotangents, run)
+        return None, *ctx.op.pull(ctx, ctx.needs_input_grad[1:], cotangents, _pullback(ctx.op))
+
+
+class Recorded(torch.autograd.Function):
+    """An op that has run, on arrays that stand for tensors, and its pullback."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Run, *tensors: Any) -> Any:
+        """Return the outputs that are returned, as tensors; all are made here, and those that are kept are saved."""
+        op, made = run.op, run.made()
+        ctx.op, ctx.places, ctx.rest = op, run.places, run.rest
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*[made[at] for at in op.undifferentiated_at if at in op.returned_at])
+        ctx.save_for_backward(*tensors, *[made[at] for at in op.kept_at])
+        return tuple([made[at] for at in op.returned_at])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        """Return the cotangents of the tensors."""
+        op, places = ctx.op, ctx.places
+        needed = filled(op.count, places, ctx.needs_input_grad[1:])
+        found = op.pull(ctx, needed, filled(len(op.outputs), op.returned_at, cotangents), _pullback(op))
+        return None, *[found[at] for at in places]
+
+
+apply_recorded = super(torch.autograd.Function, Recorded).apply
+"""`Recorded.apply` of tensors that `torch.func` never saw: that one looks at every argument for those it did."""
+
+
+def _pullback(op: TorchOp) -> Callable[..., Any]:
+    return partial(Pullback.apply, op) if torch.is_grad_enabled() else op.backward
 
 
 class Pullback(torch.autograd.Function):

@@ -10,13 +10,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
-from kernattn._arrays.bridge import CannotLend, library_of
+from kernattn._arrays.bridge import CannotLend, Library, Torch, library_of
 from kernattn._arrays.forms import Forms, form_of
-from kernattn._arrays.namespaces import accumulation_dtype
+from kernattn._arrays.namespaces import accumulation_dtype, namespace, zeros
 from kernattn._sums.peaked import PeakedSum
 from kernattn.attention._gated import refused_logs
 from kernattn.errors import BackendUnavailable, KernattnError, ParameterError, ShapeError
@@ -46,8 +47,10 @@ class TorchOp:
         self.output_leaves = [(each, leaf) for each in record.outputs for leaf in each.leaves]
         self.kept = tuple(name for each in record.outputs for name in each.kept_leaves)
         self.differentiable = tuple(leaf.name for leaf in made if leaf.differentiable)
-        self._kept_at = [self.outputs.index(name) for name in self.kept]
-        self._undifferentiated = [at for at, name in enumerate(self.outputs) if name not in self.differentiable]
+        self.kept_at = [self.outputs.index(name) for name in self.kept]
+        self.undifferentiated_at = [at for at, name in enumerate(self.outputs) if name not in self.differentiable]
+        returned = [each.returned and each.kind != "normaliser" for each in record.outputs for leaf in each.leaves]
+        self.returned_at = [at for at, some in enumerate(returned) if some]
         self.cotangents_taken = tuple(f"g_{name}" for name in self.differentiable)
         self.taken = (*self.names, *(f"kept_{name}" for name in self.kept), *self.cotangents_taken, "learn")
 
@@ -76,6 +79,39 @@ class TorchOp:
     def backward(self, *taken: Any) -> list[Tensor]:
         """Return the cotangents of the inputs; where another op than the reference ran before, by the fastest."""
         inputs, learn = taken[: len(self.names)], taken[-1]
+        library = library_of(next(x for x in inputs if x is not None))
+        found = self._pulled_on_loans(library, taken) if type(library) is Torch else None
+        if found is None:
+            told, backend = self._told(taken)
+            way = "reference" if backend == "reference" else None
+            found = crossing(self.record.backward, self._like(told[1]), way, *told)
+        results = []
+        for x, g, leaf in zip(inputs, self.record.leaf_cotangents(found), self.leaves.values(), strict=False):
+            if x is None or not leaf.differentiable or (leaf.number_of and not learn):
+                continue
+            if g is None:
+                g = torch.zeros_like(x)
+            elif isinstance(g, np.ndarray):
+                g = library.give(g, x)
+            results.append((g.to(x.dtype) if leaf.number_of else g).contiguous())
+        return results
+
+    def _pulled_on_loans(self, library: Torch, taken: tuple[Any, ...]) -> Any:
+        """Return the cotangents as NumPy's arrays, on what tensors in host memory lend; None where one does not."""
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                return self._pulled_on_loans(library, taken)
+        if taken[len(self.names) - 1] == "reference":
+            return None
+        try:
+            told, _ = self._told([library.lend_detached(x) if isinstance(x, Tensor) else x for x in taken])
+            return self.record.backward(partial(_on_loans, library), *told)
+        except CannotLend:
+            return None
+
+    def _told(self, taken: Sequence[Any]) -> tuple[tuple[Any, ...], str | None]:
+        """Return what the record's pullback takes, of tensors or of arrays, and the backend."""
+        inputs, learn = taken[: len(self.names)], taken[-1]
         given, backend = self._given(inputs)
         parts = dict(zip((*self.kept, *self.cotangents_taken), taken[len(inputs) : -1], strict=True))
         outputs, cotangents = [], []
@@ -90,16 +126,7 @@ class TorchOp:
                 cotangents.append(
                     _beside_peak(g[0], g[1], parts[names[2]], taken[self.names.index("v")]) if sums else g[0]
                 )
-        way = "reference" if backend == "reference" else None
-        told = learn, given, tuple(outputs), tuple(cotangents)
-        found = crossing(self.record.backward, self._like(given), way, *told)
-        results = []
-        for x, g, leaf in zip(inputs, self.record.leaf_cotangents(found), self.leaves.values(), strict=False):
-            if x is None or not leaf.differentiable or (leaf.number_of and not learn):
-                continue
-            g = torch.zeros_like(x) if g is None else g
-            results.append((g.to(x.dtype) if leaf.number_of else g).contiguous())
-        return results
+        return (learn, given, tuple(outputs), tuple(cotangents)), backend
 
     def checked(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs the op, or its pullback, on what they take: by name, none passes a public function first."""
@@ -182,22 +209,23 @@ class TorchOp:
     def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep what the pullback takes."""
         outputs = (output,) if isinstance(output, Tensor) else output
-        ctx.mark_non_differentiable(*[outputs[at] for at in self._undifferentiated])
+        ctx.mark_non_differentiable(*[outputs[at] for at in self.undifferentiated_at])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[: self.count], *[outputs[at] for at in self._kept_at])
+        ctx.places = [at for at in range(self.count) if inputs[at] is not None]
+        ctx.save_for_backward(*[inputs[at] for at in ctx.places], *[outputs[at] for at in self.kept_at])
         ctx.rest = inputs[self.count :]
         ctx.alive = self._constants(inputs)
 
-    def pull(self, ctx: Any, needed: tuple[bool, ...], cotangents: tuple[Any, ...], run: Callable[..., Any]) -> Any:
+    def pull(self, ctx: Any, needed: Sequence[Any], cotangents: tuple[Any, ...], run: Callable[..., Any]) -> Any:
         """Return the cotangents of the inputs, by a way to run the pullback."""
         found = dict(zip(self.outputs, cotangents, strict=True))
         given = [found[name] for name in self.differentiable]
         if all(g is None for g in given):
             return (None,) * len(self.names)
-        saved = ctx.saved_tensors
-        inputs = (*saved[: self.count], *ctx.rest)
+        saved, count = ctx.saved_tensors, len(ctx.places)
+        inputs = (*filled(self.count, ctx.places, saved[:count]), *ctx.rest)
         learn = any(some and leaf.number_of for some, leaf in zip(needed, self.leaves.values(), strict=False))
-        results = iter(run(*inputs, *saved[self.count :], *given, learn))
+        results = iter(run(*inputs, *saved[count:], *given, learn))
         return tuple(next(results) if some else None for some in self.differentiated(inputs, learn))
 
     def _constants(self, inputs: tuple[Any, ...]) -> list[Any]:
@@ -219,13 +247,28 @@ class TorchOp:
         return self.record.whole(inputs[: self.count], self._constants(inputs)), inputs[-1]
 
 
-def _beside_peak(gs: Tensor | None, gz: Tensor | None, peak: Tensor, v: Tensor) -> PeakedSum | None:
+def filled(count: int, places: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    """Return so many values: those given at their places, and None at the others."""
+    whole: list[Any] = [None] * count
+    for at, value in zip(places, values, strict=True):
+        whole[at] = value
+    return whole
+
+
+def _on_loans(library: Library, op: Op, like: Any) -> Callable[..., Any]:
+    """Return the implementation of an op on what a library lends, or raise CannotLend where there is none."""
+    if not op.can_lend(library, None):
+        raise CannotLend(f"{op.name} does not run on what is lent")
+    return op.function(library.backend)
+
+
+def _beside_peak(gs: Any, gz: Any, peak: Any, v: Any) -> PeakedSum | None:
     """Return cotangents of sums of values v beside their peak, zeros for one that is missing; None without any."""
     if gs is None:
         if gz is None:
             return None
-        gs = gz.new_zeros((*gz.shape, v.shape[-1]))
-    return PeakedSum(gs, torch.zeros_like(gs[..., 0]) if gz is None else gz, peak)
+        gs = zeros(namespace(gz=gz), (*gz.shape, v.shape[-1]), gz.dtype, gz)
+    return PeakedSum(gs, namespace(gs=gs).zeros_like(gs[..., 0]) if gz is None else gz, peak)
 
 
 def run(op: Op, like: Tensor, backend: str | None, *arguments: Any) -> Any:
@@ -249,16 +292,13 @@ def crossing(ways: Callable[..., Any], like: Tensor, backend: str | None, *argum
 
     Where they cannot be lent, or an op of it does not run on what is lent, each op finds its own way.
     """
+    if torch.is_grad_enabled():
+        with torch.no_grad():
+            return crossing(ways, like, backend, *arguments)
     library = library_of(like)
     if library is not None and backend in (None, library.backend):
-
-        def inside(op: Op, like: Any) -> Callable[..., Any]:
-            if not op.can_lend(library, backend):
-                raise CannotLend(f"{op.name} does not run on what is lent")
-            return op.function(library.backend)
-
-        with torch.no_grad(), suppress(CannotLend):
-            return library.run(partial(ways, inside), like, arguments)
+        with suppress(CannotLend):
+            return library.run(partial(ways, partial(_on_loans, library)), like, arguments)
     return ways(_way(backend), *arguments)
 
 

@@ -349,7 +349,7 @@ def test_full_attention_crosses_once(kind, monkeypatch):
     monkeypatch.setattr(library, "unwatched", lambda: crossings.append(library))
     out = ka.linear_attention(*given, maps.make(PHI))
     assert kind.holds(out)
-    assert crossings == [library]
+    assert crossings == [library] * (kind.name == "jax")  # tensors cross at the door of the function
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

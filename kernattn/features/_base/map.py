@@ -146,6 +146,11 @@ class FeatureMap(ABC):
         edge("torch").keep_map(self)
         return True
 
+    @lazy
+    def _of_arrays(self) -> bool:
+        """Whether functions of arrays compute the features, or what they are computed of."""
+        return self.query_spec is None or self.key_spec is None
+
     @property
     def _shared(self) -> bool:
         """Whether queries and keys have the same features."""

@@ -1,0 +1,162 @@
+"""The door of public functions: tensors that nobody watches cross it at once, and the call is one of NumPy's arrays.
+
+Of what is watched, cannot be lent, or is refused, the function is called with the tensors themselves. A small call
+takes as long as this file: it asks PyTorch for as little as it can, and each question once.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kernattn._arrays.bridge import CannotLend, Torch, library_of
+from kernattn._arrays.hooks import edge
+from kernattn.errors import KernattnError
+
+F = TypeVar("F", bound=Callable[..., Any])
+Lend = Callable[[Any], Any]
+Own = dict[int, Any]
+"""Tensors, by the identity of the arrays that stand for them."""
+
+
+class Recorder:
+    """What a function takes in place of a backend where the op that it calls is to be noted."""
+
+    def implementation(self, op: Any) -> Callable[..., Any]:
+        """Return what runs an op on NumPy's arrays."""
+        raise NotImplementedError
+
+
+class Door:
+    """The way of tensors in host memory."""
+
+    def __init__(self, library: Torch) -> None:
+        self.library, self.kinds, self.bfloat16 = library, library.kinds, library.bfloat16
+        self.from_numpy, self.watched = library.from_numpy, _watched(library)
+        self.others: set[type] = set()  # whose values cross as they are
+        self.maps: set[type] = set()  # whose values cross unless arrays are learnt in them
+
+    def lent(self, values: Iterable[Any], lend: Lend | None, own: Own | None) -> list[Any]:
+        """Return what stands for arguments; without `lend`, of tensors that NumPy takes, or refuses, itself."""
+        lent: list[Any] = []
+        for value in values:
+            kind = type(value)
+            if kind in self.kinds:
+                array = value.numpy() if lend is None else lend(value)
+                if own is not None:
+                    own[id(array)] = value
+                lent.append(array)
+            elif kind in self.others or (kind in self.maps and not value._of_arrays):
+                lent.append(value)
+            else:
+                lent.append(self._other(value, lend, own))
+        return lent
+
+    def detached(self, tensor: Any) -> Any:
+        """Return what stands for a tensor, though it is differentiated."""
+        if tensor.requires_grad:
+            tensor = tensor.detach()
+        return self.library.lend(tensor) if tensor.dtype is self.bfloat16 else tensor.numpy()
+
+    def _other(self, value: Any, lend: Lend | None, own: Own | None) -> Any:
+        if isinstance(value, tuple):
+            return tuple.__new__(type(value), self.lent(value, lend, own))
+        if isinstance(value, (np.ndarray, self.library.kind)) or getattr(value, "_of_arrays", False):
+            raise CannotLend("it is of another kind")
+        (self.maps if hasattr(value, "_of_arrays") else self.others).add(type(value))
+        return value
+
+    def returned(self, value: Any, narrow: bool, own: Own | None) -> Any:
+        """Return a result in kind: of arrays that are in `own`, the tensors; none is `narrow` in most calls."""
+        if type(value) is not tuple:
+            return self.returned_all([value], narrow, own)[0]
+        return tuple(self.returned_all(value, narrow, own))
+
+    def returned_all(self, values: Iterable[Any], narrow: bool, own: Own | None) -> list[Any]:
+        """Return results in kind."""
+        returned: list[Any] = []
+        for value in values:
+            if type(value) is np.ndarray:
+                if own is not None and id(value) in own:
+                    returned.append(own[id(value)])
+                elif value.flags.carray and not narrow:
+                    returned.append(self.from_numpy(value))
+                else:
+                    returned.append(self.library.give(value, value))
+            elif isinstance(value, tuple):
+                returned.append(tuple.__new__(type(value), self.returned_all(value, narrow, own)))
+            else:
+                returned.append(value)
+        return returned
+
+
+def _watched(library: Torch) -> Callable[[], bool]:
+    """Return what tells whether anything is on that casts, traces, transforms or differentiates forwards."""
+    torch = library.torch
+    modes, compiler, casts = library.modes, library.compiler, library.autocasts
+    layers, scripts = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
+    forwards, graphs = library.forwards, torch.compiler
+
+    def watched() -> bool:
+        if modes() or compiler() or layers() or casts() or scripts():
+            return True
+        return bool(
+            forwards._current_level >= 0 or graphs._is_compiling_flag
+        )  # what `is_compiling` returns, by two calls
+
+    return watched
+
+
+_doors: dict[type, Door | None] = {np.ndarray: None}
+
+
+def _door_for(array: Any) -> Door | None:
+    kind, library = type(array), library_of(array)
+    if library is None or type(library) is Torch:
+        _doors[kind] = None if library is None else Door(library)
+    return _doors.get(kind)
+
+
+def crossed_at_once(function: F) -> F:
+    """Let a function take tensors as NumPy's arrays; all that it does is to check arrays and to call one op."""
+
+    @wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        for x in args:
+            kind = type(x)
+            if kind is np.ndarray:
+                break
+            door = _doors[kind] if kind in _doors else _door_for(x)
+            if door is not None:
+                if door.watched() or not x.is_cpu or (options and options.get("backend") == "reference"):
+                    break
+                found = _crossed(door, x, function, args, options)
+                if found is NotImplemented:
+                    break
+                return found
+        return function(*args, **options)
+
+    return called  # type: ignore[return-value]
+
+
+def _crossed(
+    door: Door, first: Any, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
+    """Return what a function makes of tensors as arrays; NotImplemented where they cannot be lent, or are refused."""
+    narrow = first.dtype is door.bfloat16
+    differentiated = first.requires_grad and door.library.gradients()
+    lend = door.detached if differentiated else door.library.lend if narrow or first.requires_grad else None
+    own: Own | None = {} if options or differentiated else None  # without options, no argument is returned
+    try:
+        lent, named = door.lent(args, lend, own), {}
+        if options:
+            named = dict(zip(options, door.lent(options.values(), lend, own), strict=True))
+    except (CannotLend, RuntimeError, TypeError):
+        return NotImplemented
+    try:
+        if differentiated:
+            return edge("torch").recorded(door, own, function, lent, named, narrow)
+        return door.returned(function(*lent, **named), narrow, own)
+    except (CannotLend, KernattnError):  # it shall say what it was given
+        return NotImplemented

@@ -1,0 +1,155 @@
+"""The door of public functions: what crosses as NumPy's arrays, what does not, and what PyTorch knows of it after."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+import maps
+from kernattn._arrays.door import crossed_at_once
+from kernattn.errors import DTypeError, MixedLibraryError
+from xp import to_numpy
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("numba")
+
+PHI = maps.make("elu1")
+
+
+@crossed_at_once
+def seen(*args, **options):
+    """Return the kinds of the arguments that a function sees."""
+    return tuple(type(x) for x in (*args, *options.values()))
+
+
+def rows(dtype="float32", **options):
+    rng = np.random.default_rng(1)
+    return [torch.tensor(rng.standard_normal((2, 5, maps.DIM))).to(getattr(torch, dtype), **options) for _ in "qkv"]
+
+
+def test_plain_tensors_cross_wherever_they_stand():
+    x = rows()[0]
+    assert seen(x, None, 2.0, PHI) == (np.ndarray, type(None), float, type(PHI))
+    assert seen(x, key_mask=x > 0, backend="cpu") == (np.ndarray, np.ndarray, str)
+    state = ka.key_state(x, x, PHI)
+    assert seen(state, torch.nn.Parameter(x, requires_grad=False))[1] is np.ndarray
+    with torch.no_grad():
+        assert seen(x.clone().requires_grad_()) == (np.ndarray,)
+    with torch.inference_mode():
+        assert seen(x + 1) == (np.ndarray,)
+    assert seen(x.to(torch.bfloat16)) == (np.ndarray,)
+    assert seen(np.ones(2), x) == (np.ndarray, torch.Tensor)
+
+
+class Mine(torch.Tensor):
+    """A subclass, of which nobody knows what it does."""
+
+
+def watched():
+    """Calls that see tensors, by what keeps them."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import FlopCounterMode
+
+    x = rows()[0]
+    omega = torch.tensor(maps.make("positive-softmax").omega, dtype=torch.float32)
+    found = []
+
+    def note(x):
+        found.append(seen(x))
+        return x * 2
+
+    def inside(context, *args):
+        with context:
+            return seen(*args)
+
+    def transformed(transform):
+        transform(note)(x)
+        return found[-1]
+
+    yield "a subclass", lambda: seen(x.as_subclass(Mine))
+    yield "another library", lambda: seen(x, np.ones(2))
+    yield "a state of another library", lambda: seen(x, ka.key_state(x.numpy(), x.numpy(), PHI))
+    yield "a number that is learnt", lambda: seen(x, ka.with_numbers(maps.make("positive-softmax"), omega=omega))
+    yield "no spec", lambda: seen(x, maps.make("polynomial"))
+    yield "the reference", lambda: seen(x, backend="reference")
+    yield "autocast", lambda: inside(torch.autocast("cpu", torch.bfloat16), x)
+    yield "a mode", lambda: inside(FlopCounterMode(display=False), x)
+    yield "another mode", lambda: inside(type("Mode", (TorchDispatchMode,), {})(), x)
+    yield "vmap", lambda: transformed(torch.vmap)
+    yield "functionalize", lambda: transformed(torch.func.functionalize)
+    yield "forwards", lambda: transformed(lambda f: lambda x: torch.func.jvp(f, (x,), (x,)))
+    yield "a negation", lambda: seen(torch.conj(torch.complex(x, x)).imag)
+    yield "no strides", lambda: seen(x.to_sparse())
+    yield "no memory", lambda: seen(x.to("meta"))
+    yield "a gradient beside", lambda: seen(x, x.clone().requires_grad_())
+    yield "a gradient beside 16 bits", lambda: seen(*(y.to(torch.bfloat16) for y in (x, x.clone().requires_grad_())))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch.func.jvp's own
+def test_what_is_watched_is_left_to_the_function():
+    for why, call in watched():
+        assert issubclass(call()[0], torch.Tensor), why
+
+
+def test_refusals_name_what_was_given():
+    q, k, v = rows()
+    with pytest.raises(MixedLibraryError, match="torch"):
+        ka.linear_attention(q, k, v, PHI, key_mask=np.ones(5, bool))
+    with pytest.raises(DTypeError, match="got int64"):
+        ka.linear_attention(q.long(), k, v, PHI)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        ka.linear_attention(q, k, v, PHI, mask=None)
+
+
+CALLS = {
+    "full": lambda q, k, v, **o: ka.linear_attention(q, k, v, PHI, **o),
+    "causal": lambda q, k, v, **o: ka.causal_linear_attention(q, k, v, PHI, **o)[0],
+    "state": lambda q, k, v, **o: ka.causal_linear_attention(q, k, v, PHI, state=ka.key_state(k, v, PHI), **o)[1].s,
+    "exact": lambda q, k, v, **o: ka.softmax_attention(q, k, v, scale=0.3, causal=True, **o),
+    "lse": lambda q, k, v, **o: ka.attention.softmax_with_lse(q, k, v, **o)[1],
+    "gated": lambda q, k, v, **o: ka.gated_linear_attention(q, k, v, g=GATE, **o)[0],
+    "key_state": lambda q, k, v, **o: ka.attend(ka.key_state(k, v, PHI, **o), q, PHI, **o),
+}
+GATE = torch.full((2, 1), -0.1)
+
+
+@pytest.mark.parametrize("wanted", [(True, True, True), (True, False, False), (False, False, True)])
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_are_those_of_the_reference(name, wanted):
+    def pulled(**options):
+        leaves = [x.requires_grad_(some) for x, some in zip(rows(), wanted, strict=True)]
+        out = CALLS[name](*leaves, **options)
+        out.sin().sum().backward()
+        return [out.detach(), *(torch.zeros(x.shape) if x.grad is None else x.grad for x in leaves)]
+
+    if (name == "state" and not any(wanted[1:])) or (name == "lse" and not any(wanted[:2])):
+        return  # the state has seen no queries, and logs of sums no values
+    for got, other in zip(pulled(), pulled(backend="reference"), strict=True):
+        np.testing.assert_allclose(to_numpy(got), to_numpy(other), rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_saved_is_known_to_autograd():
+    q, k, v = (x.requires_grad_() for x in rows())
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
+        out, _ = ka.causal_linear_attention(q, k, v, PHI)
+    assert len(packed) == 7  # inputs, the output and its normaliser, the peak of the state
+    out.sum().backward()
+    with pytest.raises(RuntimeError, match="a second time"):
+        out.sum().backward()
+    again = v * 1
+    out, _ = ka.causal_linear_attention(q, k, again, PHI)
+    again.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_states_have_peaks_without_gradients():
+    q, k, v = (x.requires_grad_() for x in rows())
+    out, after = ka.causal_linear_attention(q, k, v, PHI)
+    assert [x.requires_grad for x in (out, *after[:3])] == [True, True, True, False]
+    assert type(after) is ka.LinearState
+    first = torch.autograd.grad(out.square().sum() + after.z.sum(), (q, k, v))
+    slow, state = ka.causal_linear_attention(q, k, v, PHI, backend="reference")
+    second = torch.autograd.grad(slow.square().sum() + state.z.sum(), (q, k, v))
+    for got, other in zip(first, second, strict=True):
+        torch.testing.assert_close(got, other, rtol=1e-4, atol=1e-5)
