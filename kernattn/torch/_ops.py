@@ -91,7 +91,7 @@ class TorchOp:
                 continue
             if g is None:
                 g = torch.zeros_like(x)
-            elif isinstance(g, np.ndarray):
+            elif library is not None and isinstance(g, np.ndarray):
                 g = library.give(g, x)
             results.append((g.to(x.dtype) if leaf.number_of else g).contiguous())
         return results
@@ -228,7 +228,7 @@ class TorchOp:
         results = iter(run(*inputs, *saved[count:], *given, learn))
         return tuple(next(results) if some else None for some in self.differentiated(inputs, learn))
 
-    def _constants(self, inputs: tuple[Any, ...]) -> list[Any]:
+    def _constants(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the constants themselves where a graph has their names."""
         constants: list[Any] = []
         for each, x in zip(self.constants, inputs[self.count :], strict=False):
@@ -243,7 +243,7 @@ class TorchOp:
         like: Tensor = given[self._like_at]
         return like
 
-    def _given(self, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], str | None]:
+    def _given(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], str | None]:
         return self.record.whole(inputs[: self.count], self._constants(inputs)), inputs[-1]
 
 
