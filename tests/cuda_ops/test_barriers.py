@@ -33,7 +33,7 @@ def waits(op):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op", filter(waits, RUNS))
+@pytest.mark.parametrize("op", [op for op in RUNS if waits(op)])
 def test_each_barrier_is_needed(cupy, monkeypatch, op):
     original = sources.source
     monkeypatch.setattr(linear, "SLAB_TILES", 1)
