@@ -38,10 +38,10 @@ def warmup(
     r"""Compile the CPU's loops, by calls on :math:`n = 4` tokens: within a minute for a dtype, once for a machine.
 
     `kernattn bench --start` times it. One compilation of attention's loops, cached on disk, serves every map, shape and
-    mask of a dtype, in this process and in later ones. float16 and bfloat16 run on the loops of float32. Kernel
-    matrices, Hadamard features, sketches, Gram-Schmidt and short convolutions have loops of their own, which their
-    first call compiles, and so have gates and pullbacks, unless they are asked for. `kernattn warmup` is the same on
-    the command line.
+    mask of a dtype, in this process and in later ones. float16 and bfloat16 run on the loops of float32; those of the
+    matrix unit are compiled with these where `KERNATTN_MATRIX_UNIT` asks for it. Kernel matrices, Hadamard features,
+    sketches, Gram-Schmidt and short convolutions have loops of their own, which their first call compiles, and so have
+    gates and pullbacks, unless they are asked for. `kernattn warmup` is the same on the command line.
 
     Parameters
     ----------
@@ -94,7 +94,9 @@ def warmup(
     names = [*FORWARDS, *(GATES if gates else ())]
     if gradients:
         names += ["pullback", *(GATED_PULLBACKS if gates else ())]
-    return {dtype: _compiled(dtype, names, progress) for dtype in dict.fromkeys(dtypes)}
+    unit = imported("kernattn.ops._numba.matrix.unit").why_not() is None
+    own = {"float32": names + ["matrix"] * unit, "float64": names}
+    return {dtype: _compiled(dtype, own[dtype], progress) for dtype in dict.fromkeys(dtypes)}
 
 
 def preparation(**calls: Sequence[str]) -> Callable[[], None]:
@@ -147,6 +149,13 @@ def _pull_gates(x: Any, **options: Any) -> None:
     pullback((out, None))
 
 
+def _on_unit(_: Any) -> None:
+    rows = np.ones((1, 32, 32), np.float16)  # whole tiles
+    _, state = causal_linear_attention(rows, rows, rows, PHI, backend="cpu")
+    attend(state, rows, PHI, backend="cpu")
+    softmax_attention(rows, rows, rows, backend="cpu")
+
+
 def _asymmetric() -> FeatureMap:
     rows = np.random.default_rng(0).standard_normal((2, 8, 4))
     return random_features(Softmax(), 4, 4, "favor_sharp_asymmetric", data=(rows[0], rows[1]), rng=0)
@@ -161,6 +170,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "step": lambda x: linear_attention_step(_state(x), x[:, 0], x[:, 0], x[:, 0], PHI, backend="cpu"),
     "softmax": lambda x: softmax_attention(x, x, x, backend="cpu"),
     "features": lambda x: PHI(x, backend="cpu"),
+    "matrix": _on_unit,
     "scales": lambda x: _asymmetric().query(x, backend="cpu"),
     "kernel": lambda x: Gaussian()(x[0], x[0]),
     "pullback": _pull,

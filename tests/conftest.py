@@ -140,6 +140,30 @@ def backend(request):
     return request.param
 
 
+@pytest.fixture
+def matrix_unit(monkeypatch):
+    """The matrix unit of this machine, emulated where there is none; one thread."""
+    pytest.importorskip("numba")
+    from kernattn.ops._numba.matrix import unit
+
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
+    monkeypatch.setenv(unit.VARIABLE, unit.EMULATED)
+    if unit.why_not() is not None:
+        pytest.skip(unit.why_not())
+
+
+@pytest.fixture
+def by_floats(monkeypatch):
+    """-> what a function returns without the unit."""
+
+    def run(function, *rows, **options):
+        with monkeypatch.context() as without:
+            without.setenv("KERNATTN_MATRIX_UNIT", "0")
+            return function(*rows, **options)
+
+    return run
+
+
 @pytest.fixture(autouse=True, scope="module")
 def own_threads():
     """Races give BLAS and PyTorch as many threads as ours, for a whole process; the file that follows has its own."""

@@ -114,3 +114,26 @@ def test_other_dtypes_are_refused():
     for name in ("gates", "gradients"):
         with pytest.raises(ParameterError, match=f"{name} must be True or False"):
             ka.warmup(**{name: 1})
+
+
+@pytest.mark.parametrize("asked", ["emulated", "0"])
+def test_loops_of_the_matrix_unit_where_it_is_asked_for(asked, matrix_unit, monkeypatch):
+    """Each would be compiled where it is called, on float16."""
+    called = set()
+
+    def record(name):
+        def loop(*given):
+            called.add(name)
+            return True
+
+        return loop
+
+    loops = ("key_state.matrix.recur_tiles", "attend.cpu.answer_tiles")
+    for name in (*loops, "block_softmax.matrix.pack_keys", "block_softmax.matrix.tiled_softmax"):
+        monkeypatch.setattr(f"kernattn.ops.{name}", record(name))
+    monkeypatch.setattr("kernattn._warmup.FORWARDS", ())
+    monkeypatch.setenv("KERNATTN_MATRIX_UNIT", asked)
+    ka.warmup(("float64",))
+    assert not called
+    ka.warmup(("float32",))
+    assert len(called) == (4 if asked == "emulated" else 0)

@@ -8,31 +8,9 @@ import kernattn as ka
 import oracles
 from kernattn import patterns
 
-pytest.importorskip("numba")
-
-from kernattn.ops._numba.matrix import unit
+pytestmark = pytest.mark.usefixtures("matrix_unit")
 
 DTYPES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
-
-
-@pytest.fixture(autouse=True)
-def _may_run(monkeypatch):
-    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
-    monkeypatch.setenv(unit.VARIABLE, "emulated")
-    if unit.why_not() is not None:
-        pytest.skip(unit.why_not())
-
-
-@pytest.fixture
-def by_floats(monkeypatch):
-    """-> answers without the unit."""
-
-    def run(*rows, **options):
-        with monkeypatch.context() as without:
-            without.setenv(unit.VARIABLE, "0")
-            return answers(*rows, **options)
-
-    return run
 
 
 def answers(q, k, v, **options):
@@ -74,7 +52,7 @@ def test_errors_are_those_of_rounding_the_exact_answer(dtype, norm):
 def test_float32_arrays_are_taken_in_two_parts_where_it_is_asked_for(by_floats):
     rng = np.random.default_rng(0)
     rows = rows_of(rng, "f4", 70, 90, 20, 30)
-    wanted, floats = oracles.softmax_attention(*(x.astype("f8") for x in rows))[0], by_floats(*rows)
+    wanted, floats = oracles.softmax_attention(*(x.astype("f8") for x in rows))[0], by_floats(answers, *rows)
     same(answers(*rows)[0], floats[0])
     with ka.precision("tf32"):
         out, lse = answers(*rows)
@@ -109,7 +87,7 @@ def test_every_plan_mask_and_group(name, dtype, by_floats):
     bias[:, :, 3] = -np.inf
     for more in ({}, {"key_mask": mask}, {"key_mask": mask, "key_bias": bias, "scale": -0.3}):
         out, lse = answers(*rows, **options, **more)
-        wanted, wanted_lse = by_floats(*rows, **options, **more)
+        wanted, wanted_lse = by_floats(answers, *rows, **options, **more)
         assert out.dtype == DTYPES[dtype]
         eps = float(ml_dtypes.finfo(DTYPES[dtype]).eps)
         np.testing.assert_allclose(out.astype("f8"), wanted.astype("f8"), rtol=eps, atol=1e-5)  # a rounding apart
@@ -138,7 +116,7 @@ def test_floats_answer_the_rows_that_tiles_cannot_hold_and_no_other_row_moves(na
     assert 0 < told.sum() < told.size
     clean = [np.where(far[..., None], 0, x).astype(x.dtype) for x, far in ((q, far_q), (k, far_k), (v, far_v))]
     kept, kept_lse = answers(*clean, causal=True, key_mask=mask)
-    wanted, wanted_lse = by_floats(q, k, v, causal=True, key_mask=mask)
+    wanted, wanted_lse = by_floats(answers, q, k, v, causal=True, key_mask=mask)
     out, lse = answers(q, k, v, causal=True, key_mask=mask)
     same(out, np.where(told[..., None], wanted, kept))
     same(lse, np.where(told, wanted_lse, kept_lse))
@@ -149,7 +127,10 @@ def test_a_far_bias_is_one_of_floats(by_floats):
     rows, bias = rows_of(rng, ml_dtypes.bfloat16, 40, 70, 8, 8), np.zeros((2, 70), ml_dtypes.bfloat16)
     for given in (3e38, np.nan):
         bias[0, 50] = given
-        out, wanted = answers(*rows, causal=True, key_bias=bias)[0], by_floats(*rows, causal=True, key_bias=bias)[0]
+        out, wanted = (
+            answers(*rows, causal=True, key_bias=bias)[0],
+            by_floats(answers, *rows, causal=True, key_bias=bias)[0],
+        )
         same(out[0, 20:], wanted[0, 20:])
         same(out[1], answers(*rows, causal=True)[0][1])
 
@@ -194,6 +175,6 @@ def test_few_queries_and_scales_at_the_ends_are_answered_by_floats(by_floats):
     rng = np.random.default_rng(0)
     q, k, v = rows_of(rng, ml_dtypes.bfloat16, 16, 64, 8, 8)
     for rows, options in (((q[:, :15], k, v), {}), ((q, k, v), {"scale": 1e12}), ((q, k, v), {"scale": 1e-12})):
-        for found, wanted in zip(answers(*rows, **options), by_floats(*rows, **options), strict=True):
+        for found, wanted in zip(answers(*rows, **options), by_floats(answers, *rows, **options), strict=True):
             same(found, wanted)
-    assert (answers(q, k, v)[1] != by_floats(q, k, v)[1]).any()
+    assert (answers(q, k, v)[1] != by_floats(answers, q, k, v)[1]).any()

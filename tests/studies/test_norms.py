@@ -1,5 +1,6 @@
 """The study of norms: what its quick form finds, and verdicts that records can turn over."""
 
+import os
 from pkgutil import resolve_name
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 import kernattn as ka
 from kernattn.errors import ParameterError
+from kernattn.ops._numba.codegen.registers import TILES
 from kernattn.studies import PRESETS, study
 from kernattn.studies._presets import norms
 
@@ -19,7 +21,7 @@ def test_what_it_finds(found):
     records, page, _ = found("norms")
     assert {r["norm"] for r in records} == {1.0, 8.0}
     for r in records:
-        if r["way"] in ("float16", "bfloat16"):
+        if r["way"] in ("float16", "bfloat16", "unit"):
             assert 0.999 < r["over_rounding"] < 1.01
             assert r["error"] < 2.0 ** (-11 if r["way"] == "float16" else -8)
         elif r["way"] == "float32":
@@ -40,6 +42,27 @@ def test_the_loop_of_torch_computes_the_same_attention(op):
     q, k, v = (torch.from_numpy(x) for x in rows)
     out = norms._in_chunks(torch, *norms._features(torch, phi, q, k), v)
     np.testing.assert_allclose(out.numpy(), ka.causal_linear_attention(*rows, phi)[0], rtol=1e-9, atol=1e-12)
+
+
+def test_the_unit_is_used_for_its_own_way_alone(monkeypatch):
+    used = []
+
+    def ours(phi, *rows, backend=None):
+        used.append((str(rows[0].dtype), os.environ.get(norms.VARIABLE)))
+        return rows[2] + rows[2].dtype.type(0.3)
+
+    monkeypatch.setattr(norms, "_ours", ours)
+    for asked, at_hand in (("emulated", True), ("0", TILES)):
+        monkeypatch.setenv(norms.VARIABLE, asked)
+        design = norms.sweep(quick=True)
+        assert ("unit" in design.axes["way"]) == at_hand
+        for way in ("unit", "bfloat16", "float32"):
+            design.trial({"op": "softmax", "way": way, "norm": 1.0, "n": 8}, np.random.default_rng(0))
+        assert os.environ[norms.VARIABLE] == asked
+        exact = ("float64", asked)
+        on = "emulated" if asked == "emulated" else "1"
+        assert used == [exact, ("bfloat16", on), exact, ("bfloat16", "0"), exact, ("float32", "0")]
+        used.clear()
 
 
 def test_verdicts_follow_the_records(found):

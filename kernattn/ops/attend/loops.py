@@ -64,7 +64,7 @@ def answer(phi, e, tokens, scales, given, reads, n, answers, chunk, low, high):
         at_q, at_out = reads[r, QUERY] * n + t, reads[r, OUT] * n + t
         q, from_q = wide_rows(tokens, at_q * phi.dim, rows * phi.dim, wide_q)
         query_features(
-            phi, q, from_q, rows, sums.units, sums.z, packed, queries, size, highest, own, den, spare
+            phi, q, from_q, rows, sums.units, sums.z, packed, queries, size, highest, own, den, spare, (no_keys, 0)
         )  # fmt: skip
         if positive:
             raise_queries(queries, size, rows, features, sums.z, no_keys, 0, no_keys, False, den, inside, highest)

@@ -13,6 +13,7 @@ from kernattn.ops._numba.matrix.instructions import configure, release, unit_roo
 from kernattn.ops._numba.matrix.linear import FAINT, FAR, far_sums, pack_queries, round_queries
 from kernattn.ops._numba.matrix.parts import is_far, pack_row
 from kernattn.ops._numba.matrix.products import BLOCK, multiply
+from kernattn.ops._numba.matrix.projections import project, projector_for
 from kernattn.ops._numba.tiles.chunk import query_features
 from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.outputs import normalisers, write_rows
@@ -46,7 +47,8 @@ def answer_tiles(phi, e, tokens, scales, given, reads, n, answers, chunk, made, 
     sums = Sums(
         aligned(wide * row_e, q), aligned(wide, q), aligned(wide, q), aligned(wide, q), features, e, row_e, tops
     )  # fmt: skip
-    no_keys, unit = window(q, 0, 0), unit_room()
+    no_keys, unit, no_mask = window(q, 0, 0), unit_room(), np.zeros(0, np.bool_)
+    projector = projector_for(phi, size, tokens, q)
     blocks, loaded, far = (n + chunk - 1) // chunk, -1, False
     configure(unit)
     for b in range(low, high):
@@ -63,8 +65,9 @@ def answer_tiles(phi, e, tokens, scales, given, reads, n, answers, chunk, made, 
         depth = pad(rows, BLOCK)
         at_q, at_out = reads[r, QUERY] * n + t, reads[r, OUT] * n + t
         q, from_q = wide_rows(tokens, at_q * phi.dim, rows * phi.dim, wide_q)
+        projected = project(unit, projector, q, from_q, phi.dim, rows, no_mask, 0)
         query_features(
-            phi, q, from_q, rows, sums.units, sums.z, packed, queries, size, highest, own, den, spare
+            phi, q, from_q, rows, sums.units, sums.z, packed, queries, size, highest, own, den, spare, projected
         )  # fmt: skip
         copy(highest, 0, rows, before, 0)
         if made == 1:

@@ -105,14 +105,17 @@ def room_for(phi_q, phi_k, e, tokens, sides, out, like):
 
 
 @phase
-def key_features(phi, k, at, rows, mask, mask_at, given, given_at, above, lifted, sums, chunk):
-    """Write the features of keys, and the units that the sums get; return how many of the rows may share these."""
+def key_features(phi, k, at, rows, mask, mask_at, given, given_at, above, lifted, sums, chunk, made):
+    """Write the features of keys, and the units that the sums get; return how many of the rows may share these.
+
+    Projections may be `made`, as for `project_keys`.
+    """
     zero, keys, row, scales = k.dtype.type(0), chunk.keys, chunk.row_k, chunk.scales
     alone = lifted == 0 and mask.size == 0 and given.size == 0 and not sums.reached[0] > 0
     if alone and moderate_keys(phi, k, at, rows, keys, row, scales, chunk.totals):
         chunk.base[0] = sums.reached[0] = zero
         return rows
-    project_keys(phi, k, at, rows, mask, mask_at, given, given_at, chunk.packed, keys, row, scales)
+    project_keys(phi, k, at, rows, mask, mask_at, given, given_at, chunk.packed, keys, row, scales, made)
     if phi.per_feature:
         rows = key_weights(
             phi, rows, keys, row, scales, sums.reached, above, lifted, chunk.base, chunk.reached, chunk.totals
@@ -177,6 +180,7 @@ def recur(
     )  # fmt: skip
     positive = phi_q.positive and phi_k.positive
     zero, least = v.dtype.type(0), negligible_size(v) if phi_k.positive else v.dtype.type(-np.inf)
+    unmade = window(v, 0, 0), 0
     for r in range(low, high):
         head_k, head_v, head_m = runs[r, K], runs[r, V], runs[r, MASK]
         start, t, end = runs[r, BEFORE], runs[r, FIRST], runs[r, END]
@@ -203,7 +207,7 @@ def recur(
             # features of keys, and the old sums in their units
             above = rise_of(size_v, v)
             rows = key_features(
-                phi_k, k, from_k, rows, mask, at_m, given_k, at_k, above, lifted, sums, tile
+                phi_k, k, from_k, rows, mask, at_m, given_k, at_k, above, lifted, sums, tile, unmade
             )  # fmt: skip
             if all_seen and rows < end - t:
                 return False
@@ -221,7 +225,7 @@ def recur(
                 q, from_q = wide_rows(rows_q, at_q * phi_q.dim, rows * phi_q.dim, tile.wide_q)
                 query_features(
                     phi_q, q, from_q, rows, sums.units, sums.z,
-                    tile.packed, tile.queries, size, tile.highest, tile.own, tile.den, tile.spare,
+                    tile.packed, tile.queries, size, tile.highest, tile.own, tile.den, tile.spare, unmade,
                 )  # fmt: skip
                 _multiply(tile, rows, features, sums.z, all_seen, positive)
                 for i in range(0, rows, PIECE):

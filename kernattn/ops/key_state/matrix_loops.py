@@ -1,5 +1,7 @@
 """The recurrence of linear attention with its products on the matrix unit; features, units and normalisers are floats'.
 
+The unit takes projections too, where a map has a log scale for each feature.
+
 No feature is negative: sums of both signs cancel, and so would the digits that two parts keep.
 
 Sums and what queries read of them stand columns by features and columns by queries, so that every operand is packed as
@@ -21,6 +23,7 @@ from kernattn.ops._numba.matrix.instructions import configure, release, unit_roo
 from kernattn.ops._numba.matrix.linear import FAINT, FAR, FAR_VALUES, far_sums, pack_queries, round_queries
 from kernattn.ops._numba.matrix.parts import is_far, pack_pairs, pack_row, round_rows
 from kernattn.ops._numba.matrix.products import BLOCK, multiply
+from kernattn.ops._numba.matrix.projections import project, projector_for
 from kernattn.ops._numba.tiles.chunk import column_sums, query_features
 from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.outputs import normalisers, write_rows
@@ -210,7 +213,8 @@ def recur_tiles(
     tile, all_seen = room_for(phi_q, phi_k, e, pad(chunk, BLOCK), tokens, out, like), after[0].size == 0
     wide, row_e = tile.totals.size, tile.row_e
     s = _turned(features, e, chunk, given, made, like, np.zeros(0, np.uint32), np.zeros(0, np.uint16))
-    products = tile.products
+    products, no_mask = tile.products, window(mask, 0, 0)
+    of_queries, of_keys = projector_for(phi_q, s.size, rows_q, like), projector_for(phi_k, s.size, rows_k, like)
     tops = features if phi_k.per_feature else 1
     sums = Sums(
         aligned(0 if all_seen else wide * row_e, like), aligned(wide, like), aligned(wide, like), aligned(wide, like),
@@ -239,7 +243,8 @@ def recur_tiles(
                 rows = count_rows_of_sequence(fresh, at_m, rows)
             v, from_v = wide_rows(rows_v, at_v * e, rows * e, tile.wide_v)
             k, from_k = wide_rows(rows_k, at_k * phi_k.dim, rows * phi_k.dim, tile.wide_k)
-            rows = key_features(phi_k, k, from_k, rows, mask, at_m, given_k, at_k, above, zero, sums, tile)
+            projected = project(s.unit, of_keys, k, from_k, phi_k.dim, rows, mask, at_m)
+            rows = key_features(phi_k, k, from_k, rows, mask, at_m, given_k, at_k, above, zero, sums, tile, projected)
             if all_seen and rows < end - t:
                 ended = False
                 break
@@ -261,9 +266,10 @@ def recur_tiles(
             for g in range(groups):
                 at_q, at_out = reads[r, g, QUERY] * n + t, reads[r, g, OUT] * n + t
                 q, from_q = wide_rows(rows_q, at_q * phi_q.dim, rows * phi_q.dim, tile.wide_q)
+                projected = project(s.unit, of_queries, q, from_q, phi_q.dim, rows, no_mask, 0)
                 query_features(
                     phi_q, q, from_q, rows, sums.units, sums.z,
-                    tile.packed, tile.queries, tile.size, tile.highest, tile.own, tile.den, tile.spare,
+                    tile.packed, tile.queries, tile.size, tile.highest, tile.own, tile.den, tile.spare, projected,
                 )  # fmt: skip
                 _weigh(s, tile, products, rows, features, sums.z, all_seen, positive, made)
                 _read(s, tile, products, rows, e, seen, given, made)

@@ -1,21 +1,25 @@
 """What 16 bits cost attention, over the norm of queries and keys: kernattn, and torch in bfloat16."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
+from os import environ
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.fork import imported
 from kernattn._warmup import preparation
 from kernattn.attention import causal_linear_attention, softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, elu1, random_features
 from kernattn.kernels import Softmax
+from kernattn.ops.dispatch import missing
 from kernattn.studies._means import medians
-from kernattn.studies._palette import BLUE, GREY, ORANGE, SKY, VERMILION
+from kernattn.studies._palette import BLUE, GREEN, GREY, ORANGE, SKY, VERMILION
 from kernattn.studies._panels import draw_band
 from kernattn.studies._presets.dtype import dtype_named
 from kernattn.studies._presets.preset import Figure, Options, Preset
@@ -25,15 +29,16 @@ from kernattn.studies._sweep import Cell, Sweep
 
 DIM, FEATURES, CHUNK = 64, 256, 64
 OPS = ("softmax", "elu1", "favor+")
+UNIT, VARIABLE = "the matrix unit", "KERNATTN_MATRIX_UNIT"
 MOST = 1.05
 """Of the error that rounding the exact answer has."""
 
 
 class Way(NamedTuple):
-    """A way of computing: the dtype of its arrays, the package that it takes, and how a figure shows it."""
+    """A way of computing: the dtype of its arrays, what it takes, and how a figure shows it."""
 
     dtype: str
-    package: str | None
+    takes: str | None  # a package, or the matrix unit
     label: str
     look: dict[str, Any]
 
@@ -42,9 +47,12 @@ WAYS = {
     "float32": Way("float32", None, "kernattn, float32", {"color": GREY, "marker": "o"}),
     "float16": Way("float16", None, "kernattn, float16", {"color": SKY, "marker": "D"}),
     "bfloat16": Way("bfloat16", "ml_dtypes", "kernattn, bfloat16", {"color": BLUE, "marker": "D"}),
+    "unit": Way("bfloat16", UNIT, "kernattn, bfloat16, matrix unit", {"color": GREEN, "marker": "^"}),
     "torch": Way("bfloat16", "torch", "torch, bfloat16", {"color": VERMILION, "marker": "s"}),
 }
-"""By name: torch is its scaled_dot_product_attention, and for maps a loop over chunks all in bfloat16."""
+"""By name: torch is its scaled_dot_product_attention, and for maps a loop over chunks all in bfloat16. The unit is used
+for its own way alone, whatever the environment says; an emulated one where the environment asks for that.
+"""
 
 
 def sweep(**asked: Any) -> Sweep:
@@ -56,7 +64,7 @@ def sweep(**asked: Any) -> Sweep:
     chosen = options.choose_axes(full, small, {"op": OPS, "way": WAYS})
     for name in chosen["way"]:
         if (lacking := _missing(WAYS[name])) is not None:
-            raise ParameterError(f"the way {name} takes the package {lacking}, which is not installed")
+            raise ParameterError(f"the way {name} takes {lacking}")
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
         way, phi = WAYS[cell["way"]], _map(cell["op"])
@@ -66,7 +74,8 @@ def sweep(**asked: Any) -> Sweep:
         given = [x.astype(dtype) for x in (q, k, v)]
         q, k, v = (x.astype(np.float64) for x in given)
         exact = _ours(phi, q, k, v, backend="reference")
-        out = (_torch if cell["way"] == "torch" else _ours)(phi, *given)
+        with _unit_set("1" if way.takes == UNIT else "0"):
+            out = (_torch if cell["way"] == "torch" else _ours)(phi, *given)
         error, rounding = (_distance(x.astype(np.float64), exact) for x in (out, exact.astype(dtype)))
         return {"error": error, "rounding": rounding, "over_rounding": error / rounding}
 
@@ -80,9 +89,29 @@ def sweep(**asked: Any) -> Sweep:
 
 
 def _missing(way: Way) -> str | None:
-    """Return a package that a way takes and that is not installed; that of bfloat16 besides its own."""
-    wanted = [way.package, "ml_dtypes" if way.dtype == "bfloat16" else None]
-    return next((name for name in wanted if name is not None and find_spec(name) is None), None)
+    """Return what a way takes and does not find: a package, that of bfloat16 besides its own, or the matrix unit."""
+    if way.takes == UNIT:
+        with _unit_set("1"):
+            reason = missing("cpu") or imported("kernattn.ops._numba.matrix.unit").why_not()
+        if reason is not None:
+            return f"{UNIT}: {reason}"
+    wanted = [None if way.takes == UNIT else way.takes, "ml_dtypes" if way.dtype == "bfloat16" else None]
+    lacking = next((name for name in wanted if name is not None and find_spec(name) is None), None)
+    return None if lacking is None else f"the package {lacking}, which is not installed"
+
+
+@contextmanager
+def _unit_set(value: str) -> Iterator[None]:
+    """Ask for the matrix unit or for none; an emulated one stays so."""
+    before = environ.get(VARIABLE)
+    environ[VARIABLE] = before if before == "emulated" and value == "1" else value
+    try:
+        yield
+    finally:
+        if before is None:
+            del environ[VARIABLE]
+        else:
+            environ[VARIABLE] = before
 
 
 @lru_cache(maxsize=4)
@@ -145,9 +174,10 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
         for way in (name for name in names(records, "way") if WAYS[name].dtype != "float32"):
             found = select(records, op=op, way=way)
             told += [_judge(op, way, found)] if found else []
-    for name in WAYS:
+    for name, (_, taken, *_) in WAYS.items():
         if name not in names(records, "way"):
-            told.append(Verdict(f"the way {name} was left out: its package is not installed, or it was not asked for"))
+            takes = UNIT if taken == UNIT else "a package that is not installed"
+            told.append(Verdict(f"the way {name} was left out: it takes {takes}, or it was not asked for"))
     return told
 
 

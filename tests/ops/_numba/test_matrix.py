@@ -23,15 +23,9 @@ from kernattn.ops._numba.codegen.registers import TILES
 from kernattn.ops._numba.matrix import unit
 from matrix_loops import add_product, pack
 
+pytestmark = pytest.mark.usefixtures("matrix_unit")
 TINY = np.finfo(np.float32).tiny
 BFLOAT16 = ml_dtypes.bfloat16
-
-
-@pytest.fixture(autouse=True)
-def _may_run(monkeypatch):
-    monkeypatch.setenv(unit.VARIABLE, "emulated")
-    if unit.why_not() is not None:
-        pytest.skip(unit.why_not())
 
 
 def words_of(a, b, parts=(1, 1, 1)):

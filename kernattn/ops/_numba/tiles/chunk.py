@@ -203,10 +203,12 @@ def column_sums(tile, rows, row, features, sums):
 
 
 @inner
-def _query_projections(phi, x, at, rows, tile, row, packed, spare):
+def _query_projections(phi, x, at, rows, tile, row, packed, spare, made):
     """Write the projections of rows of x, features-major (D, C)."""
     dim, frequencies = phi.dim, phi.frequencies
-    if phi.omega.size == 0:
+    if made[0].size > 0:
+        transpose(made[0], 0, made[1], rows, frequencies, tile, 0, row)
+    elif phi.omega.size == 0:
         transpose(x, at, dim, rows, dim, tile, 0, row)
     elif rows == 1:
         panel_product(window(x, at, dim), 1, dim, phi.omega_t, 0, frequencies, spare, frequencies)
@@ -283,8 +285,11 @@ def _query_weights(phi, tile, row, rows, units, z, highest, normalisers):
 
 
 @inner
-def project_keys(phi, k, at, rows, mask, mask_at, given, given_at, packed, tile, row, scales):
-    """Write the projections of rows of k, token-major (C, D), and the log scale of each row."""
+def project_keys(phi, k, at, rows, mask, mask_at, given, given_at, packed, tile, row, scales, made):
+    """Write the projections of rows of k, token-major (C, D), and the log scale of each row.
+
+    They may be `made` already: an array, of no numbers where they are not, and how far a row is from the next.
+    """
     dim = phi.dim
     if phi.omega_t.size == 0:
         load_rows(k, at, rows, dim, mask, mask_at, tile, row)
@@ -292,7 +297,11 @@ def project_keys(phi, k, at, rows, mask, mask_at, given, given_at, packed, tile,
     else:
         load_rows(k, at, rows, dim, mask, mask_at, packed, dim)
         row_scales(phi.weights, packed, rows, dim, dim, given, given_at, mask, mask_at, scales)
-        panel_product(packed, rows, dim, phi.omega_t, 0, phi.frequencies, tile, row)
+        if made[0].size > 0:
+            for j in range(rows):
+                copy(made[0], j * made[1], phi.frequencies, tile, j * row)
+        else:
+            panel_product(packed, rows, dim, phi.omega_t, 0, phi.frequencies, tile, row)
     inputs, step = (tile, row) if phi.omega_t.size == 0 else (packed, dim)
     if phi.reach > 0 and (step > dim or not within(window(packed, 0, rows * dim), phi.reach)):
         for j in range(rows):
@@ -303,19 +312,19 @@ def project_keys(phi, k, at, rows, mask, mask_at, given, given_at, packed, tile,
 
 
 @inner
-def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, own, den, spare):
+def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, own, den, spare, made):
     """Write the weights of queries, features-major (M, C), their units, and normalisers over z.
 
-    Weights of query i are its features times e^-own_i 2^-highest_i.
+    Weights of query i are its features times e^-own_i 2^-highest_i. Projections may be `made`, as for `project_keys`.
     """
     dim, frequencies = phi.dim, phi.frequencies
-    _query_projections(phi, q, at, rows, tile, row, packed, spare)
+    _query_projections(phi, q, at, rows, tile, row, packed, spare, made)
     if phi.moderate > 0:
         if moderate_queries(phi, tile, row, rows, z, den):
             for i in range(rows):
                 highest[i] = own[i] = 0
             return
-        _query_projections(phi, q, at, rows, tile, row, packed, spare)
+        _query_projections(phi, q, at, rows, tile, row, packed, spare, made)
     far = phi.precise > 0 and not within(window(q, at, rows * dim), phi.precise)
     for i in range(rows):
         own[i] = den[i] = 0
