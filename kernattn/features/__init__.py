@@ -21,6 +21,8 @@ from kernattn.features._exponential.dense import DenseExponential
 from kernattn.features._exponential.positive import Hyperbolic, OptimalPositive, Positive
 from kernattn.features._files import load
 from kernattn.features._fitted.map import Fitted
+from kernattn.features._hilbert.choose import hilbert
+from kernattn.features._hilbert.map import Hilbert
 from kernattn.features._learnt import LearntMap, with_numbers
 from kernattn.features._neurons.arccosine import ArcCosineFeatures
 from kernattn.features._neurons.generalized import FUNCTIONS, ROW_FACTORS, Generalized, generalized
@@ -64,6 +66,7 @@ __all__ = [
     "FromFunction",
     "GaussianSketch",
     "Generalized",
+    "Hilbert",
     "Hyperbolic",
     "LearntMap",
     "MapSpec",
@@ -94,6 +97,7 @@ __all__ = [
     "fit",
     "from_function",
     "generalized",
+    "hilbert",
     "load",
     "nystrom",
     "polynomial",

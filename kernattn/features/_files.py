@@ -14,6 +14,7 @@ from kernattn.features._deterministic.cosformer import Cosformer
 from kernattn.features._deterministic.elementwise import Elementwise
 from kernattn.features._deterministic.quadrature import Quadrature
 from kernattn.features._fitted.map import Fitted
+from kernattn.features._hilbert.map import Hilbert
 from kernattn.features._neurons.generalized import Generalized
 from kernattn.features._nystrom.map import Nystrom
 from kernattn.features._polynomial.taylor import Taylor2
@@ -28,6 +29,7 @@ MAPS: tuple[type, ...] = (  # besides those of `ESTIMATORS`
     Elementwise,
     Fitted,
     Generalized,
+    Hilbert,
     Nystrom,
     Quadrature,
     ScaledMap,

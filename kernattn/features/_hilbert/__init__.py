@@ -1,0 +1,1 @@
+"""Deterministic features: eigenfunctions of the Laplacian on a box."""

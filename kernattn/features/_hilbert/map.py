@@ -1,0 +1,238 @@
+"""The reduced-rank map: eigenfunctions of the Laplacian on a box, weighted by a kernel's spectral density."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import pi
+from operator import mul
+from types import ModuleType
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._arrays.namespaces import (
+    Array,
+    Float64,
+    accumulation_dtype,
+    constant,
+    frozen,
+    indices,
+    namespace,
+    placement,
+    zeros,
+)
+from kernattn._maps.spec import ScaledFeatures
+from kernattn._runtime.checks import host_array, instance_of, one_of, positive_integer, shown
+from kernattn._runtime.lazy import lazy
+from kernattn._runtime.lazy_scipy import special
+from kernattn.errors import ParameterError
+from kernattn.features._base.deterministic import DeterministicMap
+from kernattn.features._hilbert.density import check_density, density, traced_density
+from kernattn.features._hilbert.indices import largest
+from kernattn.features._moments.bounds import Terms
+from kernattn.features._moments.pairs import bias_of
+from kernattn.kernels import Kernel, Periodic
+from kernattn.kernels._stationary import Stationary
+
+ENDS = ("dirichlet", "neumann", "periodic")
+"""What eigenfunctions do at the ends of the box: they vanish, are flat, or go on at the other end."""
+
+MOST = 2**14  # features for which an error is looked for
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Hilbert(DeterministicMap):
+    r"""Weighted eigenfunctions: :math:`\phi_j(x) = S(\omega_j)^{1/2} \prod_i e_{j_i}(x_i)`; see `hilbert`.
+
+    Outside of the box the eigenfunctions go on as mirror images, and the kernel with them.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        The kernel.
+    ends : {"dirichlet", "neumann", "periodic"}
+        What the eigenfunctions do at the ends.
+    lower, upper : (d,) numpy.ndarray
+        The ends of the box.
+    indices : (M, d) numpy.ndarray
+        Which eigenfunction it is along each axis: from 1 with Dirichlet ends, else from 0.
+    """
+
+    kernel: Kernel
+    ends: str
+    lower: Float64  # (d,)
+    upper: Float64  # (d,)
+    indices: NDArray[np.int64]  # (M, d)
+
+    def __post_init__(self) -> None:
+        instance_of("kernel", self.kernel, Kernel)
+        one_of("ends", self.ends, ENDS)
+        host_array("lower", self.lower, ("d",))
+        host_array("upper", self.upper, (len(self.lower),))
+        host_array("indices", self.indices, ("M", len(self.lower)), ("int64",))
+        if not np.all(self.lower < self.upper):
+            raise ParameterError(f"lower must be below upper; got {shown(self.lower)} and {shown(self.upper)}")
+        if np.min(self.indices) < (first := first_index(self.ends)):
+            raise ParameterError(f"indices must be {first} or more with {self.ends} ends; got {np.min(self.indices)}")
+        if isinstance(self.kernel, Periodic) != (self.ends == "periodic"):
+            raise ParameterError(f"ends must be 'periodic' for a Periodic kernel and no other; got {self.ends!r}")
+        if not np.isfinite(self.scales()).all():
+            raise ParameterError(
+                f"ends must be 'dirichlet' for {shown(self.kernel)}, whose density is infinite at 0; got {self.ends!r}"
+            )
+
+    @property
+    def dim(self) -> int:
+        return len(self.lower)
+
+    def num_features_of(self, dim: int) -> int:
+        positive_integer("dim", dim)
+        return len(self.indices)
+
+    @property
+    def frequencies(self) -> Float64:
+        r"""Square roots of the Laplacian's eigenvalues along each axis, :math:`\omega` (M, d)."""
+        return frequencies(self.ends, self.indices, self.upper - self.lower)
+
+    def basis(self, x: Array) -> Array:
+        r"""Return the eigenfunctions at rows, :math:`\prod_i e_{j_i}(x_i)`, (..., n, d) -> (..., n, M).
+
+        They are orthonormal on the box and know no kernel: a probabilistic program computes them once.
+        """
+        self._check(x)
+        xp = namespace(x=x)
+        values = self._basis(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+        return xp.astype(values, x.dtype, copy=False)
+
+    def scales(self, kernel: Kernel | None = None, lengthscale: Array | None = None) -> Array:
+        r"""Return :math:`S(\omega_j)^{1/2}` (M,), by which eigenfunctions are multiplied: ``basis(x) * scales()``.
+
+        Parameters
+        ----------
+        kernel : Kernel, optional
+            Another kernel on the same eigenfunctions; None is the map's.
+        lengthscale : () or (d,) array, optional
+            In place of the kernel's, an array of any library: a framework differentiates and traces the result.
+        """
+        kernel = self.kernel if kernel is None else kernel
+        check_ends(kernel, self.ends)
+        if lengthscale is None:
+            return scales(kernel, self.ends, self.indices, self.upper - self.lower)
+        if not isinstance(kernel, Stationary):
+            raise ParameterError(f"lengthscale is for a kernel that has one, not for {shown(kernel)}")
+        xp = namespace(lengthscale=lengthscale)
+        if tuple(lengthscale.shape) not in ((), (self.dim,)):
+            raise ParameterError(f"lengthscale must be () or ({self.dim},); got shape {tuple(lengthscale.shape)}")
+        omega = constant(xp, self.frequencies, lengthscale.dtype, lengthscale)
+        return xp.sqrt(traced_density(kernel, xp, omega, lengthscale))
+
+    def scaled_query(self, x: Array) -> ScaledFeatures:
+        xp = namespace(x=x)
+        x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
+        return ScaledFeatures(
+            self._basis(xp, x) * self._scales_beside(xp, x), zeros(xp, (*x.shape[:-1], 1), x.dtype, x)
+        )
+
+    def _scales_beside(self, xp: ModuleType, x: Array) -> Array:
+        return constant(xp, self._own_scales, x.dtype, x)
+
+    @lazy
+    def _own_scales(self) -> Float64:
+        values: Float64 = self.scales()
+        return frozen(values)
+
+    def _basis(self, xp: ModuleType, x: Array) -> Array:
+        return reduce(mul, self._axes(xp, x, False))
+
+    def _axes(self, xp: ModuleType, x: Array, slope: bool) -> list[Array]:
+        """Return e_j(x_i) of each axis (..., n, M), or their derivatives."""
+        parts = []
+        for i in range(self.dim):
+            which, back = np.unique(self.indices[:, i], return_inverse=True)
+            length = float(self.upper[i] - self.lower[i])
+            table = _functions(xp, self.ends, which, length, x[..., i, None] - float(self.lower[i]), slope)
+            parts.append(xp.take(table, indices(xp, back.reshape(-1), x), axis=-1))
+        return parts
+
+    def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Array | None]]:
+        xp = namespace(x=x)
+        values, slopes = self._axes(xp, x, False), self._axes(xp, x, True)
+        scale = self._scales_beside(xp, x)
+
+        def pulled(g: Array) -> tuple[Array, Array | None]:
+            g = g * scale
+            parts = []
+            for i, one in enumerate(slopes):
+                others = [part for j, part in enumerate(values) if j != i]
+                parts.append(xp.sum(reduce(mul, others, g * one), axis=-1))
+            return xp.stack(parts, axis=-1), None
+
+        return pulled
+
+    def _bias(self, x: Float64, y: Float64) -> Float64:
+        return bias_of(self.mean(x, y), self.kernel.pairs(x, y))
+
+    def _terms(self, x: Float64, y: Float64) -> Terms:
+        """Return the errors of pairs (P, d) with the n largest eigenfunctions of this box, n up to MOST."""
+        first, length = first_index(self.ends), self.upper - self.lower
+
+        def value(some: NDArray[np.int64]) -> Float64:
+            return scales(self.kernel, self.ends, some, length)
+
+        every = replace(self, indices=largest(MOST, self.dim, first, value))
+        kernel = self.kernel.pairs(x, y)
+        table = np.cumsum(every(x) * every(y), axis=-1) - kernel[:, None]  # (P, MOST)
+        nothing = np.zeros(len(x))
+
+        def bias(n: int) -> Float64:
+            return np.asarray(table[:, min(n, table.shape[1]) - 1])
+
+        return Terms(len(self.indices), lambda n: n, kernel, bias, lambda n: nothing)
+
+
+def first_index(ends: str) -> int:
+    """Return the first index of an axis: with Dirichlet ends no eigenfunction is constant."""
+    return int(ends == "dirichlet")
+
+
+def frequencies(ends: str, indices: NDArray[np.int64], length: Float64) -> Float64:
+    """Return frequencies of eigenfunctions (M, d) on a box with these sides (d,)."""
+    if ends == "periodic":  # 1, cos, sin, cos, sin, ...
+        return np.asarray(2 * pi * ((indices + 1) // 2) / length)
+    return np.asarray(pi * indices / length)
+
+
+def scales(kernel: Kernel, ends: str, indices: NDArray[np.int64], length: Float64) -> Float64:
+    """Return the roots of what eigenfunctions are weighted by, (M,)."""
+    if isinstance(kernel, Periodic):  # e^-k I_j(k) times the period, as eigenfunctions are orthonormal on it
+        shares = special.ive((indices + 1) // 2, kernel.concentration) * length
+        return np.asarray(np.sqrt(np.prod(shares, axis=1)))
+    with np.errstate(over="ignore", divide="ignore", under="ignore"):
+        return np.sqrt(density(kernel, frequencies(ends, indices, length)))
+
+
+def check_ends(kernel: Kernel, ends: str) -> None:
+    """Raise unless the kernel has weights for eigenfunctions with these ends."""
+    instance_of("kernel", kernel, Kernel)
+    if not isinstance(kernel, Periodic):
+        check_density(kernel)
+    if isinstance(kernel, Periodic) != (ends == "periodic"):
+        raise ParameterError(f"ends must be 'periodic' for a Periodic kernel and no other; got {ends!r}")
+
+
+def _functions(xp: ModuleType, ends: str, which: NDArray[np.int64], length: float, z: Array, slope: bool) -> Array:
+    """Return eigenfunctions (..., n, m) at z (..., n, 1), measured from the lower end, or their derivatives."""
+    host = frequencies(ends, which[:, None], np.array([length]))[:, 0]
+    omega = constant(xp, host, z.dtype, z)
+    flat = which == 0
+    size = constant(xp, np.where(flat & (ends != "dirichlet"), length**-0.5, (2 / length) ** 0.5), z.dtype, z)
+    cosine = np.full(len(which), ends == "neumann") if ends != "periodic" else (which % 2 == 1) | flat
+    cosine_there = xp.asarray(cosine, **placement(z))
+    angle = omega * z
+    if slope:
+        return size * omega * xp.where(cosine_there, -xp.sin(angle), xp.cos(angle))
+    return size * xp.where(cosine_there, xp.cos(angle), xp.sin(angle))
