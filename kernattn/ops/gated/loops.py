@@ -5,12 +5,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
-from kernattn.ops._numba.codegen.elementary import decayed
 from kernattn.ops._numba.codegen.halves import finite_bits, narrow, some_nan_bits, widen
 from kernattn.ops._numba.codegen.memory import aligned, copy, odd_row, tile_rows, whole, window
+from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.codegen.vectors import load, store, where
 from kernattn.ops._numba.far.clamped import finite
-from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, fading_product, product, transpose
-from kernattn.ops._numba.tiles.rows import as_read, given_rows, read_row
+from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, fading_product, product, solve, transpose
+from kernattn.ops._numba.tiles.rows import as_read, given_rows
+from kernattn.ops.gated.decays_loops import decay_pairs, fade_keys, load_decays, sum_logs
 
 K, V, DECAY, BETA, READ, WRITE = range(6)
 STEPS, MASK, STATE = 6, 12, 13
@@ -112,83 +114,22 @@ def load_strength(beta, at, step, rows, mask, mask_at, room):
 
 
 @phase
-def load_decays(logs, at, step, rows, channels, mask, mask_at, fresh, room):
-    """Load the logs of decays: 0 where there is no key, -inf where a sequence begins."""
-    for i in range(rows):
-        begins, there = fresh.size > 0 and fresh[mask_at + i], mask.size == 0 or mask[mask_at + i]
-        if given_rows(logs) and there and not begins:
-            read_row(logs, at + i * step, channels, room.logs, i * channels)
-        else:
-            y = window(room.logs, i * channels, channels)
-            for c in range(channels):
-                y[c] = -np.inf if begins else 0
-
-
-@phase
-def sum_logs(rows, channels, room):
-    """Write the decays from the start, of sums of logs."""
-    total = window(room.total, 0, channels)
-    for c in range(channels):
-        total[c] = 0
-    for i in range(rows):
-        y, since = window(room.logs, i * channels, channels), window(room.since, i * channels, channels)
-        for c in range(channels):
-            total[c] += y[c]
-            since[c] = decayed(total[c])
-
-
-@phase
-def decay_pairs(rows, room):
-    """Write the decays between tokens, where all channels have one: e to sums of the logs between them."""
-    size, zero = room.size, room.logs.dtype.type(0)
-    for j in range(rows):
-        y = window(room.between, j * size, rows)
-        total = zero
-        for i in range(j + 1):
-            y[i] = 0
-        for i in range(j + 1, rows):
-            total += room.logs[i]
-            y[i] = total
-        for i in range(j + 1, rows):
-            y[i] = decayed(y[i])
-        y[j] = 1
-
-
-@phase
-def fade_keys(rows, d, room):
-    """Write the keys as they fade from token to token, where channels have decays of their own."""
-    size, row = room.size, room.row_d
-    decay = window(room.factors, 0, d)
-    for i in range(rows):
-        y = window(room.logs, i * d, d)
-        for c in range(d):
-            decay[c] = decayed(y[c])
-        for j in range(i):
-            x, faded = (
-                window(room.faded, ((i - 1) * size + j) * row, d),
-                window(room.faded, (i * size + j) * row, d),
-            )
-            for c in range(d):
-                faded[c] = x[c] * decay[c]
-        copy(room.keys, i * row, d, room.faded, (i * size + i) * row)
-
-
-@phase
 def score(of, rows, d, channels, room, into):
     """Write the decayed scores [j, i] of keys j <= i by rows i, and 0 for j > i."""
     size, row = room.size, room.row_d
     if channels == 1:
         transpose(of, 0, row, rows, d, room.turned, 0, size)
         product(room.keys, 0, row, 1, room.turned, 0, size, into, 0, size, rows, rows, d, False, UPPER)
+        for at in range(0, rows * size, lanes(into)):
+            decay = load(room.between, at)
+            store(where(decay == 0, decay, decay * load(into, at)), into, at)
+        return
     for j in range(rows):
-        x, y = window(into, j * size, rows), window(room.between, j * size, rows)
+        x = window(into, j * size, rows)
         for i in range(j):
             x[i] = 0
         for i in range(j, rows):
-            if channels == 1:
-                x[i] = y[i] * x[i] if y[i] != 0 else y[i]
-            else:
-                x[i] = _dot(of, i * row, room.faded, (i * size + j) * row, d)
+            x[i] = _dot(of, i * row, room.faded, (i * size + j) * row, d)
 
 
 @inner
@@ -224,18 +165,19 @@ def substitute(rows, e, room):
 
     y_i = v_i - what k_i reads of the start and of earlier u_j.
     """
-    size, row_e = room.size, room.row_e
+    size, row_e, factors = room.size, room.row_e, room.scores
     for i in range(rows):
-        y, known, strength = window(room.written, i * row_e, e), window(room.num, i * row_e, e), room.strength[i]
+        y, known = window(room.written, i * row_e, e), window(room.num, i * row_e, e)
+        strength, x, factor = room.strength[i], window(room.reads, i * size, size), window(factors, i * size, size)
         for c in range(e):
-            y[c] -= known[c]
-        for j in range(i):
-            x, factor = window(room.written, j * row_e, e), room.reads[j * size + i]
-            for c in range(e):
-                y[c] -= factor * x[c]
+            known[c] = y[c] - known[c]
+        for c in range(size):
+            factor[c] = strength * x[c]
+    solve(factors, 0, 1, size, room.num, 0, row_e, rows, e)
+    for i in range(rows):
+        y, x, strength = window(room.written, i * row_e, e), window(room.num, i * row_e, e), room.strength[i]
         for c in range(e):
-            known[c] = y[c]
-            y[c] *= strength
+            y[c] = strength * x[c]
 
 
 @phase

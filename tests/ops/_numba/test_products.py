@@ -7,7 +7,7 @@ pytest.importorskip("numba")
 
 from kernattn.ops._numba.codegen.compile import compiled
 from kernattn.ops._numba.codegen.registers import ROWS, lanes
-from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
+from kernattn.ops._numba.tiles.products import FULL, LATER, LOWER, UPPER, product, solve, transpose
 
 DTYPES = ["float32", "float64"]
 
@@ -75,7 +75,7 @@ def test_a_row_of_a_product_has_the_same_bits_in_every_block(dtype, accumulate):
         np.testing.assert_array_equal(c[:m, :n], wanted[:m, :n])
 
 
-@pytest.mark.parametrize("shape", [FULL, UPPER, LOWER])
+@pytest.mark.parametrize("shape", [FULL, UPPER, LOWER, LATER])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_product_stays_in_its_room(dtype, shape):
     for m in range(1, 40):
@@ -100,6 +100,28 @@ def test_triangular_products(dtype):
     v[:n, :e] = rng.standard_normal((n, e))
     multiply(low, v, out, n, e, n, shape=LOWER)
     np.testing.assert_allclose(out[:n, :e], low[:n, :n].astype("f8") @ v[:n, :e], rtol=tolerance, atol=tolerance)
+    multiply(np.triu(a), v, out, n, e, n, shape=LATER)
+    wanted = np.triu(a)[:n, :n].astype("f8") @ v[:n, :e]
+    np.testing.assert_allclose(out[:n, :e], wanted, rtol=tolerance, atol=tolerance)
+
+
+@compiled
+def _solve(a, a_at, a_row, a_inner, y, y_at, y_row, m, n):
+    solve(a, a_at, a_row, a_inner, y, y_at, y_row, m, n)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_triangles_are_solved_from_the_first_row_or_the_last(dtype):
+    m, n, rng = 16, 21, np.random.default_rng(4)
+    a, y = room(m, m, dtype, 0), room(m, n, dtype, 0)
+    rows, row = y.shape
+    a[:], y[:] = rng.standard_normal(a.shape) / 4, rng.standard_normal(y.shape)
+    below = np.tril(a.astype("f8"), -1) + np.eye(m)
+    for flip in (1, -1):  # of the second, a and y are read from their ends
+        x, end = y.copy(), flip < 0
+        _solve(a.ravel(), (a.size - 1) * end, flip * m, flip, x.reshape(-1), (rows - 1) * row * end, flip * row, m, n)
+        lower = below if flip > 0 else np.triu(a.astype("f8"), 1) + np.eye(m)
+        np.testing.assert_allclose(lower @ x[:, :n], y[:, :n], rtol=0, atol=200 * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 40), (37, 21), (64, 64), (16, 5)])

@@ -21,6 +21,19 @@ def _multiply_add(k, a, b, total):
     return k.builder.call(k.multiply_add(), [a, b, total])
 
 
+def _multiply_subtract(k, a, b, total):
+    """Return total - a b."""
+    return k.builder.call(k.multiply_add(), [k.builder.fneg(a), b, total])
+
+
+def _opaque(k, value):
+    """Return a value of which the compiler does not know how it was made.
+
+    It would find every row from the one before, by an addition: a chain as long as the multiply-adds of a block.
+    """
+    return k.builder.asm(ir.FunctionType(value.type, [value.type]), "", "=r,0", [value], False)
+
+
 def _sum_products(k, height, vectors, add, a, b, inner, first=None):
     """Return the code of cells (i, j) of sum_k a[i, k] b[k, j], where a and b are (data, at, strides).
 
@@ -28,7 +41,7 @@ def _sum_products(k, height, vectors, add, a, b, inner, first=None):
     """
     builder, (a_data, a_at, a_row, a_inner), (b_data, b_at, b_inner) = k.builder, a, b
     cells = [(i, j) for i in range(height) for j in range(vectors)]
-    rows = [builder.mul(k.number(i), a_row) for i in range(height)]
+    rows = [_opaque(k, k.at(a_data, a_at, builder.mul(k.number(i), a_row))) for i in range(height)]
     start = builder.block
     head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
     builder.branch(head)
@@ -36,19 +49,21 @@ def _sum_products(k, height, vectors, add, a, b, inner, first=None):
     builder.position_at_end(head)
     step = builder.phi(k.index)
     step.add_incoming(k.number(0), start)
+    left = builder.phi(k.index)
+    left.add_incoming(k.number(0), start)
     total = {cell: builder.phi(k.vector) for cell in cells}
     for cell in cells:
         total[cell].add_incoming(first[cell] if first else ir.Constant(k.vector, [0.0] * k.width), start)
     builder.cbranch(builder.icmp_signed("<", step, inner), body, done)
 
     builder.position_at_end(body)
-    left = k.at(a_data, a_at, builder.mul(step, a_inner))
     right = k.at(b_data, b_at, builder.mul(step, b_inner))
     b_vectors = [k.load(k.at(right, j * k.width)) for j in range(vectors)]
-    a_vectors = [k.splat(builder.load(k.at(left, row))) for row in rows]
+    a_vectors = [k.splat(builder.load(k.at(row, left))) for row in rows]
     for i, j in cells:
         total[i, j].add_incoming(add(k, a_vectors[i], b_vectors[j], total[i, j]), body)
     step.add_incoming(builder.add(step, k.number(1)), body)
+    left.add_incoming(_opaque(k, builder.add(left, a_inner)), body)
     builder.branch(head)
 
     builder.position_at_end(done)
@@ -163,8 +178,12 @@ def is_tall(left):
     return TALL > ROWS and (left > 2 * ROWS or ROWS < left <= TALL)
 
 
-FULL, UPPER, LOWER = 0, 1, 2
-"""Shapes of a product: everything; only cells i <= j are wanted; a is lower triangular, a[i, k] = 0 for k > i."""
+FULL, UPPER, LOWER, LATER = 0, 1, 2, 3
+"""Shapes of a product: everything; only cells i <= j are wanted; a is lower triangular, a[i, k] = 0 for k > i; or upper
+triangular, a[i, k] = 0 for k < i."""
+
+SHALLOW = 32
+"""Sums of so many terms have no tall blocks: a core begins the next block before it ends one, where both are small."""
 
 
 @inner
@@ -176,35 +195,38 @@ def product(a, a_at, a_row, a_inner, b, b_at, b_inner, c, c_at, c_row, m, n, inn
     """
     width = lanes(c)
     for j in range(0, n, 2 * width):
-        pairs = 0 if n - j <= width else min(m, j + width) if shape == UPPER else m
         rows = min(m, j + 2 * width) if shape == UPPER else m
+        # of few registers a block of one vector takes as long as one of two
+        pairs = 0 if n - j <= width else min(m, j + width) if shape == UPPER and ROWS == TALL else rows
         i = 0
         while i < pairs:
             left = pairs - i
-            tall = is_tall(left)
+            tall = is_tall(left) and inner > SHALLOW
             height = TALL if tall else ROWS if left > 1 else 1
-            depth = min(inner, i + height) if shape == LOWER else inner
-            x, y = a_at + i * a_row, c_at + i * c_row + j
+            first = i if shape == LATER else 0
+            depth = min(inner, i + height) if shape == LOWER else inner - first
+            x, y, z = a_at + i * a_row + first * a_inner, c_at + i * c_row + j, b_at + first * b_inner + j
             if tall:
-                _tall(a, x, a_row, a_inner, b, b_at + j, b_inner, c, y, c_row, depth, accumulate)
+                _tall(a, x, a_row, a_inner, b, z, b_inner, c, y, c_row, depth, accumulate)
             elif left == 1:
-                _row_wide(a, x, a_row, a_inner, b, b_at + j, b_inner, c, y, c_row, depth, accumulate)
+                _row_wide(a, x, a_row, a_inner, b, z, b_inner, c, y, c_row, depth, accumulate)
             else:
-                _wide(a, x, a_row, a_inner, b, b_at + j, b_inner, c, y, c_row, depth, accumulate)
+                _wide(a, x, a_row, a_inner, b, z, b_inner, c, y, c_row, depth, accumulate)
             i += height
         last = j if pairs == 0 else j + width
         while i < rows:
             height = ROWS if rows - i > 1 else 1
-            depth = min(inner, i + height) if shape == LOWER else inner
-            x, y = a_at + i * a_row, c_at + i * c_row + last
+            first = i if shape == LATER else 0
+            depth = min(inner, i + height) if shape == LOWER else inner - first
+            x, y, z = a_at + i * a_row + first * a_inner, c_at + i * c_row + last, b_at + first * b_inner + last
             if height == 1:
-                _row(a, x, a_row, a_inner, b, b_at + last, b_inner, c, y, c_row, depth, accumulate)
+                _row(a, x, a_row, a_inner, b, z, b_inner, c, y, c_row, depth, accumulate)
             else:
-                _narrow(a, x, a_row, a_inner, b, b_at + last, b_inner, c, y, c_row, depth, accumulate)
+                _narrow(a, x, a_row, a_inner, b, z, b_inner, c, y, c_row, depth, accumulate)
             i += height
 
 
-_fading_narrow, _fading_wide, _fading_tall = _fading_block(ROWS, 1), _fading_block(ROWS, 2), _fading_block(TALL, 2)
+_fading_narrow, _fading_wide = _fading_block(ROWS, 1), _fading_block(ROWS, 2)
 
 
 @inner
@@ -218,14 +240,59 @@ def fading_product(a, a_at, a_row, a_inner, b, b_at, b_inner, old, old_at, facto
         i, wide = 0, n - j > width
         while i < m:
             x, y, z = a_at + i * a_row, old_at + i * c_row + j, c_at + i * c_row + j
-            tall = wide and is_tall(m - i)
-            if tall:
-                _fading_tall(a, x, a_row, a_inner, b, b_at + j, b_inner, old, y, factor, c, z, c_row, inner)
-            elif wide:
+            if wide:
                 _fading_wide(a, x, a_row, a_inner, b, b_at + j, b_inner, old, y, factor, c, z, c_row, inner)
             else:
                 _fading_narrow(a, x, a_row, a_inner, b, b_at + j, b_inner, old, y, factor, c, z, c_row, inner)
-            i += TALL if tall else ROWS
+            i += ROWS
+
+
+def _solving_block(height, vectors):
+    """Return the intrinsic that replaces rows first to first + height of y by those of x, where rows before are x."""
+
+    @intrinsic
+    def block(context, a, a_at, a_row, a_inner, y, y_at, y_row, first):
+        at = types.intp
+
+        def codegen(context, builder, signature, args):
+            k, (_, a_at, a_row, a_inner, _, y_at, y_row, first) = Block(context, builder, y.dtype), args
+            a_data, y_data = k.pointer(a, args[0]), k.pointer(y, args[4])
+            a_first = builder.add(a_at, builder.mul(first, a_row))
+            target = _cells(k, height, vectors, y_data, builder.add(y_at, builder.mul(first, y_row)), y_row)
+            right = {cell: k.load(place) for cell, place in target.items()}
+            left, rows = (a_data, a_first, a_row, a_inner), (y_data, y_at, y_row)
+            x = _sum_products(k, height, vectors, _multiply_subtract, left, rows, first, right)
+            own = k.at(a_data, a_first, builder.mul(first, a_inner))
+            for i in range(height):
+                for j in range(i):
+                    place = k.at(own, builder.mul(k.number(i), a_row), builder.mul(k.number(j), a_inner))
+                    factor = k.splat(builder.load(place))
+                    for c in range(vectors):
+                        x[i, c] = _multiply_subtract(k, factor, x[j, c], x[i, c])
+            _write(k, x, target)()
+            return context.get_dummy_value()
+
+        return types.void(a, at, at, at, y, at, at, at), codegen
+
+    return block
+
+
+_solve_narrow, _solve_wide = _solving_block(ROWS, 1), _solving_block(ROWS, 2)
+
+
+@inner
+def solve(a, a_at, a_row, a_inner, y, y_at, y_row, m, n):
+    """Replace y by the x for which (I + a) x = y, with an a below its diagonal: row after row, in blocks of rows.
+
+    Of a, what lies below the diagonal is read. Rows of y are there up to a multiple of ROWS, as those of a are.
+    """
+    width = lanes(y)
+    for j in range(0, n, 2 * width):
+        for i in range(0, m, ROWS):
+            if n - j > width:
+                _solve_wide(a, a_at, a_row, a_inner, y, y_at + j, y_row, i)
+            else:
+                _solve_narrow(a, a_at, a_row, a_inner, y, y_at + j, y_row, i)
 
 
 @inner
