@@ -64,7 +64,9 @@ MECHANISMS: dict[str, tuple[str, str, Any]] = {  # of attention; features as els
     "linformer": (OLIVE, "p", "-"),
     "nystrom": (WINE, "X", "-"),
     "favor": (VERMILION, "s", "-"),
+    "learned": (WINE, "*", "-"),
     "scatterbrain": (VERMILION, "d", (0, (3, 1.5))),
+    "window-learned": (WINE, "d", (0, (3, 1.5))),
 }
 OTHER = (WINE, "*", (0, (8, 3)))
 
@@ -108,7 +110,7 @@ def arrangement(name: str) -> Look:
 
 def mechanism(name: str) -> Look:
     """Return colour, marker and line of a mechanism of attention."""
-    return _look(*MECHANISMS.get(name, OTHER), hollow=name == "scatterbrain")
+    return _look(*MECHANISMS.get(name, OTHER), hollow=name in ("scatterbrain", "window-learned"))
 
 
 def series(place: int) -> Look:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from kernattn.cli import main
-from kernattn.studies import PRESETS
+from kernattn.studies import PRESETS, study
 from kernattn.studies._presets.attention.tokens import shipped_tokens
+from kernattn.studies._records import select
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
@@ -95,3 +96,20 @@ def test_bad_axes_are_one_line(words, tmp_path, capsys):
     assert main(["study", "estimators", "--quick", "--workers", "0", "--out", str(out), "--set", words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not out.exists()
+
+
+def test_a_fitted_map_is_one_of_them(tmp_path, no_figures):
+    """It has no random numbers and no closed form; of two kernels and projections it serves one."""
+    estimators = ["favor_sharp_asymmetric", "learned"]
+    axes = {"estimator": estimators, "source": ["digits"], "temperature": [1.0], "m": [32]}
+    records = study("estimators", tmp_path, draws=6, axes=axes)
+    fits = [r for r in records if r["estimator"] == "learned"]
+    assert [(r["kernel"], r["projection"]) for r in fits] == [("softmax", "orthogonal")]
+    (fit,) = fits
+    other = of(select(records, projection="orthogonal"), "softmax", "digits", 1.0, "favor_sharp_asymmetric")
+    assert fit["over_uniform"] == fit["over_uniform_high"] < 0.7 * other["over_uniform_low"]
+    assert fit["error"] is None is fit["error_predicted"]
+    claim = "learned features err no more than favor sharp asymmetric ones (Zhang et al. 2024)."
+    assert any(
+        told.startswith(f"Holds for the softmax kernel: {claim}") for told in PRESETS["estimators"].sentences(records)
+    )

@@ -100,3 +100,38 @@ def test_tokens_of_ones_own(tmp_path, capsys, no_figures):
     with refused(ParameterError, "budget", "1.5"):
         study("mechanisms", tmp_path / "b", axes={"budget": [1.5]})
     assert not (tmp_path / "b").exists()
+
+
+HALVES = ("local", 1 / 8), ("learned", 1 / 4), ("favor", 1 / 4), ("window-learned", 3 / 16)
+
+
+def test_a_window_and_a_fitted_map(tmp_path, no_figures):
+    """Both are fitted to tokens that do not judge; the verdict compares them at as many keys and features."""
+    axes = {"mechanism": ["favor", "learned", "window-learned"], "budget": [0.25], "temperature": [1.0]}
+    records = study("mechanisms", tmp_path, quick=True, draws=6, axes={**axes, "source": ["digits"]})
+    favor, learned, both = records
+    assert learned["error"] < 0.7 * favor["error"]
+    assert both["error"] < 0.7 * favor["error"]
+    assert learned["error_low"] == learned["error_high"]  # one fit
+    assert [r["flops"] for r in records] == pytest.approx([0.25] * 3, rel=0.1)
+
+    def told(**errors):
+        made = [favor | {"mechanism": name, "budget": budget, "length": 1024} for name, budget in HALVES]
+        for r in made:
+            r |= {f"error{end}": errors.get(r["mechanism"].replace("-", "_"), 1.0) for end in ("", "_low", "_high")}
+        return str(PRESET.verdicts(made)[-1])
+
+    claim = "a window of 64 keys and a fitted map of 64 features err less than either alone of twice the size"
+    assert told(window_learned=0.5).startswith(f"Holds on digits, 1024 tokens: {claim}")
+    assert told(window_learned=0.5, local=0.25).startswith("Does not hold")
+    assert told(window_learned=0.5, learned=0.25).startswith("Does not hold")
+    assert "0.5 against 1 of the window, 0.75 of the fitted map and 2" in told(
+        window_learned=0.5, learned=0.75, favor=2.0
+    )
+
+
+def test_fits_need_rows_that_do_not_judge(tmp_path, no_figures):
+    q, k, v = np.random.default_rng(0).standard_normal((3, 48, 4))
+    np.savez(tmp_path / "mine.npz", q=q, k=k, v=v)
+    with refused(ParameterError, "mechanism", "learned"):
+        study("mechanisms", tmp_path / "b", data=tmp_path / "mine.npz", axes={"mechanism": ["learned"]})

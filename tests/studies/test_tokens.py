@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, ParameterError, ShapeError
-from kernattn.studies._presets.attention.tokens import own_tokens, shipped_tokens
+from kernattn.studies._presets.attention.tokens import MOST_DIGITS, own_tokens, shipped_tokens, unseen_tokens
 
 GOOD = {"q": np.ones((2, 3)), "k": np.ones((4, 3)), "v": np.ones((4, 2))}
 
@@ -28,6 +28,19 @@ def test_shipped_tokens(source):
         np.testing.assert_allclose(tokens.v.T @ tokens.v / 100, np.eye(16), atol=1e-10)
     again, other = (shipped_tokens(source, 20, 100, seed) for seed in (1, 2))
     assert tokens.digest == again.digest != other.digest
+
+
+@pytest.mark.parametrize("source", ["china", "digits"])
+def test_tokens_for_a_fit_are_others_of_the_same_law(source):
+    """None of them is a token that judges; they have one whitening, so pixels of both lie on one affine map."""
+    pytest.importorskip("sklearn")
+    judged, unseen = shipped_tokens(source, 1200, 1200, 1), unseen_tokens(source, 1200, 1)
+    count = MOST_DIGITS - 1200 if source == "digits" else 1200
+    assert 0.98 * count <= len(unseen.k) <= count
+    np.testing.assert_allclose(np.sum(unseen.k**2, axis=1), 16)
+    assert np.max(unseen.k @ judged.k.T) < 16 - 1e-9
+    np.testing.assert_allclose(unseen.k.T @ unseen.k / len(unseen.k), judged.k.T @ judged.k / 1200, atol=0.25)
+    assert len(unseen.v) == len(unseen.q) == len(unseen.k)
 
 
 def test_scale_is_a_factor_on_queries_and_keys():

@@ -38,7 +38,7 @@ def bias_of(near_bias: Any, q: Array, k: Array, v: Array) -> Array | None:
     if near_bias is None:
         return None
     xp = namespace(q=q)
-    if not is_array(near_bias):
+    if isinstance(near_bias, np.generic) or not is_array(near_bias):
         return constant(xp, np.asarray(finite_number("near_bias", near_bias)), q.dtype, q)
     namespace(q=q, near_bias=near_bias)
     (near_bias,) = autocast(near_bias)

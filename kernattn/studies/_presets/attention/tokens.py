@@ -6,6 +6,7 @@ import hashlib
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -65,14 +66,25 @@ SOURCES = {
 }
 
 
-def _whiten(raw: Float64) -> Float64:
-    """Map (n, D) to (n, d): coordinates on the d leading principal axes, each of mean 0 and variance 1."""
-    centred = raw - raw.mean(axis=0)
-    _, _, axes = np.linalg.svd(centred, full_matrices=False)
-    axes = axes[:DIM]
-    axes *= np.sign(axes[np.arange(DIM), np.argmax(np.abs(axes), axis=1)])[:, None]  # the SVD leaves the signs open
-    coordinates = centred @ axes.T
-    return np.asarray(coordinates / coordinates.std(axis=0))
+class Whitening(NamedTuple):
+    """The d leading principal axes of raw rows, on which each coordinate has mean 0 and variance 1."""
+
+    centre: Float64
+    axes: Float64  # (d, D)
+    sizes: Float64
+
+    @classmethod
+    def of(cls, raw: Float64) -> Whitening:
+        """Return the axes of raw rows (n, D)."""
+        centre = raw.mean(axis=0)
+        _, _, axes = np.linalg.svd(raw - centre, full_matrices=False)
+        axes = axes[:DIM]
+        axes *= np.sign(axes[np.arange(DIM), np.argmax(np.abs(axes), axis=1)])[:, None]  # the SVD leaves the signs open
+        return cls(centre, axes, ((raw - centre) @ axes.T).std(axis=0))
+
+    def __call__(self, raw: Float64) -> Float64:
+        """Map (n, D) to (n, d)."""
+        return np.asarray((raw - self.centre) @ self.axes.T / self.sizes)
 
 
 def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
@@ -80,6 +92,32 @@ def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
 
     Queries are keys at equal steps, so each of them sees itself. There are no learned projections.
     """
+    raw, labels, _ = _drawn(source, queries, keys, seed)
+    at = np.arange(queries) * keys // queries
+    return _tokens(source, raw, labels, (raw, labels), at)
+
+
+def unseen_tokens(source: str, keys: int, seed: int) -> Tokens:
+    """Return tokens of a source, as many if there are, that are none of `shipped_tokens`, in coordinates of those."""
+    raw, labels, rng = _drawn(source, keys, keys, seed)
+    if source == "digits":
+        images, all_labels = digits()
+        left = ~(images[:, None] == raw).all(axis=-1).any(axis=-1)
+        at = rng.permutation(np.flatnonzero(left))[:keys]
+        other, of_other = images[at], all_labels[at]
+    else:
+        other, of_other = raster(photograph(source) / 255, keys, rng)
+        left = (other != raw).any(axis=-1)  # patch i lies in box i
+        other, of_other = other[left], of_other[left]
+    return _tokens(source, other, of_other, (raw, labels), np.arange(len(other)))
+
+
+Raw = tuple[Float64, Float64]
+"""Pixels (n, D), and what the values are made of."""
+
+
+def _drawn(source: str, queries: int, keys: int, seed: int) -> tuple[Float64, Float64, np.random.Generator]:
+    """Return the raw tokens of a source, and the generator after them."""
     if source not in SOURCES:
         raise ParameterError(f"source must be one of {', '.join(SOURCES)}; got {shown(source)}")
     most = MOST_DIGITS if source == "digits" else MOST_TOKENS
@@ -88,12 +126,17 @@ def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
             f"keys must lie in {DIM + 1}..{most} and queries in 1..keys; got {keys} keys and {queries} queries"
         )
     rng = np.random.default_rng(stream(seed, f"tokens/{source}"))
-    pixels, labels = _digits(keys, rng) if source == "digits" else raster(photograph(source) / 255, keys, rng)
-    whitened = _whiten(pixels)
-    values = {"china": whitened, "flower": (labels - labels.mean(axis=0)) / labels.std(axis=0), "digits": labels}
+    raw, labels = _digits(keys, rng) if source == "digits" else raster(photograph(source) / 255, keys, rng)
+    return raw, labels, rng
+
+
+def _tokens(source: str, raw: Float64, labels: Float64, by: Raw, at: np.ndarray) -> Tokens:
+    """Return tokens in the coordinates of the raw ones that `by` has, of queries `at` these places."""
+    whitened = Whitening.of(by[0])(raw)
+    centred = (labels - by[1].mean(axis=0)) / by[1].std(axis=0) if source == "flower" else labels
+    values = whitened if source == "china" else centred
     x = whitened * (DIM**0.5 / np.linalg.norm(whitened, axis=1, keepdims=True))
-    at = np.arange(queries) * keys // queries
-    return Tokens(source, SOURCES[source], x[at], x, values[source], digest=_digest(at, pixels, labels))
+    return Tokens(source, SOURCES[source], x[at], x, values, digest=_digest(at, raw, labels))
 
 
 def own_tokens(path: Path, queries: int, seed: int) -> Tokens:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +11,12 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.errors import NoClosedForm
-from kernattn.features import FeatureMap, estimators, random_features
+from kernattn.features import FeatureMap, estimators, fit, random_features
 from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.metrics import attention_mse, median_and_ci
 from kernattn.metrics._settled import settled
 from kernattn.studies._means import means
-from kernattn.studies._presets.attention.tokens import DIM, SOURCES, shipped_tokens
+from kernattn.studies._presets.attention.tokens import DIM, SOURCES, shipped_tokens, unseen_tokens
 from kernattn.studies._presets.preset import Options
 from kernattn.studies._presets.redraw import is_signed
 from kernattn.studies._records import with_ends, with_intervals
@@ -23,22 +24,31 @@ from kernattn.studies._seeds import stream
 from kernattn.studies._sweep import Cell, Sweep
 
 QUERIES, KEYS, VALUES = 64, 256, 8
+LEARNED = "learned"  # fitted to other rows of the source, once, for the softmax kernel
+Pair = tuple[Float64, Float64]
 
 
-def _normal(rng: np.random.Generator) -> tuple[Float64, Float64]:
-    return rng.standard_normal((QUERIES, DIM)), rng.standard_normal((KEYS, DIM))
+def _normal(rng: np.random.Generator, queries: int = QUERIES) -> Pair:
+    return rng.standard_normal((queries, DIM)), rng.standard_normal((KEYS, DIM))
 
 
-def _anisotropic(rng: np.random.Generator) -> tuple[Float64, Float64]:
+def _normals(rng: np.random.Generator) -> tuple[Pair, Pair]:
+    return _normal(rng), _normal(rng, KEYS)
+
+
+def _anisotropic(rng: np.random.Generator) -> tuple[Pair, Pair]:
     """Return queries and keys that vary along different axes, and keys that share a mean."""
-    (q, k), sizes = _normal(rng), np.geomspace(2.0, 0.2, DIM)
-    return q * sizes, k * sizes[::-1] + 0.5 * rng.standard_normal(DIM)
+    first, mean, sizes = _normal(rng), 0.5 * rng.standard_normal(DIM), np.geomspace(2.0, 0.2, DIM)
+    both = first, _normal(rng, KEYS)
+    mine, other = ((q * sizes, k * sizes[::-1] + mean) for q, k in both)
+    return mine, other
 
 
-MADE: dict[str, Callable[[np.random.Generator], tuple[Float64, Float64]]] = {
-    "normal": _normal,
+MADE: dict[str, Callable[[np.random.Generator], tuple[Pair, Pair]]] = {
+    "normal": _normals,
     "anisotropic": _anisotropic,
 }
+"""Queries and keys that judge, and as many keys and queries that a fit sees."""
 KERNELS: dict[str, Callable[[float], Kernel]] = {  # of one temperature, they differ by a factor of each row
     "softmax": lambda temperature: Softmax(scale=DIM**-0.5 / temperature),
     "gaussian": lambda temperature: Gaussian(lengthscale=(DIM**0.5 * temperature) ** 0.5),
@@ -53,6 +63,7 @@ class Problem(NamedTuple):
     v: Float64
     entries: Float64
     exact: Float64
+    unseen: Pair  # other rows of the source
 
 
 def sweep(**asked: Any) -> Sweep:
@@ -63,25 +74,29 @@ def sweep(**asked: Any) -> Sweep:
         "kernel": ("softmax", "gaussian"),
         "source": ("anisotropic", "china", "digits"),
         "temperature": (64.0, 16.0, 4.0, 2.0, 1.0, 0.5),
-        "estimator": served,
+        "estimator": (*served, LEARNED),
         "projection": ("iid", "orthogonal"),
         "m": (64,),
     }
     small = {"source": ("anisotropic", "digits"), "temperature": (64.0, 1.0), "projection": ("iid",)}
     stop = options.stop(32, 12, of="over_uniform")
-    allowed = {"kernel": KERNELS, "source": (*MADE, *SOURCES), "estimator": served}
+    allowed: dict[str, Any] = {"kernel": KERNELS, "source": (*MADE, *SOURCES), "estimator": full["estimator"]}
     chosen = options.choose_axes(full, small, allowed)
 
     @lru_cache(maxsize=32)
     def problem(name: str, source: str, temperature: float) -> Problem:
-        q, k, v = _rows(source, options.seed)
+        q, k, v, unseen = _rows(source, options.seed)
         entries = np.asarray(KERNELS[name](temperature)(q, k))
-        return Problem(q, k, v, entries, entries @ v / entries.sum(axis=1, keepdims=True))
+        return Problem(q, k, v, entries, entries @ v / entries.sum(axis=1, keepdims=True), unseen)
 
     @lru_cache(maxsize=1)
     def phi(cell: Cell) -> FeatureMap:
         given = problem(cell["kernel"], cell["source"], cell["temperature"])
         kernel = KERNELS[cell["kernel"]](cell["temperature"])
+        if cell["estimator"] == LEARNED:
+            with catch_warnings():
+                simplefilter("ignore", UserWarning)  # of fits that do not help
+                return fit(kernel, given.unseen, cell["m"], rng=0)
         return random_features(
             kernel, DIM, cell["m"], cell["estimator"], cell["projection"], data=(given.q, given.k), rng=0
         )
@@ -90,6 +105,8 @@ def sweep(**asked: Any) -> Sweep:
     def predicted(cell: Cell) -> tuple[Float64 | None, NDArray[np.bool_]]:
         """Return the variance at all pairs, in closed form, and the pairs at which redraws see the squares."""
         given = problem(cell["kernel"], cell["source"], cell["temperature"])
+        if cell["estimator"] == LEARNED:  # an estimate of attention's outputs, not of the kernel
+            return None, np.zeros(given.entries.shape, bool)
         x, y = given.q[:, None], given.k[None]
         # the square of an exponential term is the term of rows twice as long
         seen = np.asarray(is_signed(phi(cell)) | settled(phi(cell), 2 * x, 2 * y, stop.draws))
@@ -102,12 +119,12 @@ def sweep(**asked: Any) -> Sweep:
         given = problem(cell["kernel"], cell["source"], cell["temperature"])
         drawn = phi(cell).redraw(rng)
         estimate = drawn.query(given.q) @ drawn.key(given.k).T
+        found = {"attention": attention_mse(estimate @ given.v / estimate.sum(axis=1, keepdims=True), given.exact)}
+        if cell["estimator"] == LEARNED:
+            return found
         squares = (estimate - given.entries) ** 2
         variance, seen = predicted(cell)
-        found = {
-            "error": np.mean(squares) / np.mean(given.entries**2),
-            "attention": attention_mse(estimate @ given.v / estimate.sum(axis=1, keepdims=True), given.exact),
-        }
+        found["error"] = np.mean(squares) / np.mean(given.entries**2)
         if variance is not None and (known := _told(variance, seen, given.entries)).any():
             found["ratio"] = np.mean(squares[known] / variance[known])
         return found
@@ -138,22 +155,26 @@ def sweep(**asked: Any) -> Sweep:
         chosen,
         trial,
         facts,
+        keep=lambda cell: (
+            cell["estimator"] != LEARNED or (cell["kernel"], cell["projection"]) == ("softmax", "orthogonal")
+        ),
         paired=("kernel", "source", "temperature", "estimator", "projection", "m"),
         version=2,
         stop=stop,
         seed=options.seed,
         reduce=_reduced,
-        prepare=preparation(float64=("features", "scales", "kernel")),
+        prepare=preparation(float64=("features", "scales", "kernel", "attend", "pullback")),
     )
 
 
-def _rows(source: str, seed: int) -> tuple[Float64, Float64, Float64]:
-    """Return queries, keys and values of DIM columns."""
+def _rows(source: str, seed: int) -> tuple[Float64, Float64, Float64, Pair]:
+    """Return queries, keys and values of DIM columns, and other queries and keys."""
     if source not in MADE:
-        tokens = shipped_tokens(source, QUERIES, KEYS, seed)
-        return tokens.q, tokens.k, tokens.v
+        tokens, unseen = shipped_tokens(source, QUERIES, KEYS, seed), unseen_tokens(source, KEYS, seed)
+        return tokens.q, tokens.k, tokens.v, (unseen.q, unseen.k)
     rng = np.random.default_rng(stream(seed, f"estimators/{source}"))
-    return (*MADE[source](rng), rng.standard_normal((KEYS, VALUES)))
+    (q, k), other = MADE[source](rng)
+    return q, k, rng.standard_normal((KEYS, VALUES)), other
 
 
 def _told(variance: Float64, seen: NDArray[np.bool_], entries: Float64) -> NDArray[np.bool_]:
@@ -169,6 +190,7 @@ def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> 
     del cell
     kernel = {name: draws[name] for name in ("error", "ratio") if name in draws}
     return {
+        **with_ends("error", (np.nan,) * 3),
         **with_ends("ratio", (np.nan,) * 3),
         **means(facts, **kernel),
         **with_intervals(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from itertools import combinations
+from math import isclose
 from typing import Any
 
 from kernattn.studies._palette import mechanism
@@ -12,8 +13,8 @@ from kernattn.studies._presets.verdict import Tally, Verdict, compare, two_digit
 from kernattn.studies._records import Record, names, select
 
 NAMES = {"bigbird": "BigBird", "lsh": "LSH", "favor": "FAVOR+", "scatterbrain": "ScatterBrain", "nystrom": "Nystrom"}
-NAMES |= {"linformer": "untrained Linformer"}
-TOLD = ("local", "favor", "scatterbrain")  # whose errors at both ends are told
+NAMES |= {"linformer": "untrained Linformer", "learned": "a fitted map", "window-learned": "a window and a fitted map"}
+TOLD = ("local", "favor", "learned", "scatterbrain", "window-learned")  # whose errors at both ends are told
 
 
 def spell(mechanism: str) -> str:
@@ -33,7 +34,46 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
         if len(settings) > 1:
             found.append(_judge_ranking(where, settings, most))
         found.append(_describe_own_keys(where, settings[-1]))
+        found += _judge_halves(where, select(records, source=source, length=length))
     return found
+
+
+def _judge_halves(where: str, records: Sequence[Record]) -> list[Verdict]:
+    """Compare a window beside a fitted map with either alone and twice as large, where the budgets are such."""
+    found = []
+    for budget in names(records, "budget"):
+        rows = []
+        for temperature in sorted(names(records, "temperature"), reverse=True):
+            alone = [("window-learned", 1.0), ("local", 2 / 3), ("learned", 4 / 3), ("favor", 4 / 3)]
+            here = [_at(records, name, temperature, share * budget) for name, share in alone]
+            if None not in here[:3]:
+                rows.append((temperature, here))
+        if not rows:
+            continue
+        signs = [max(compare(here[0], other, "error") for other in here[1:3]) for _, here in rows]
+        count = round(budget * rows[0][1][0]["length"] / 3)
+        told = (
+            f"at temperature {temperature:g}, {two_digits(here[0]['error'])} against {two_digits(here[1]['error'])} "
+            f"of the window, {two_digits(here[2]['error'])} of the fitted map"
+            + (f" and {two_digits(here[3]['error'])} of as many FAVOR+ features" if here[3] else "")
+            for temperature, here in rows
+        )
+        found.append(
+            Verdict(
+                f"a window of {count} keys and a fitted map of {count} features err less than either alone of twice "
+                "the size",
+                "; ".join(told),
+                where=where,
+                source="Zhang et al. 2025",
+                decided=Tally(signs.count(-1), signs.count(1), signs.count(0)).word,
+            )
+        )
+    return found
+
+
+def _at(records: Sequence[Record], mechanism: str, temperature: float, budget: float) -> Any:
+    found = select(records, mechanism=mechanism, temperature=temperature)
+    return next((record for record in found if isclose(record["budget"], budget)), None)
 
 
 def _judge_ranking(where: str, settings: Sequence[Sequence[Record]], budget: float) -> Verdict:
@@ -111,8 +151,10 @@ MECHANISMS = Preset(
     claim="Benchmarks of efficient attention end in one ranking of the mechanisms (Tay et al. 2021, table 1). Here "
     "it is asked whether one ranking serves at every temperature of the softmax, at equal flops and without training: "
     "whether patterns, low rank, features and hashing keep their places from rows that look at everything to rows that "
-    "look at a few keys.",
-    cost="quick 5, full 130 CPU seconds, after the first run has compiled",
+    "look at a few keys. A layer of LoLCATs joins a window of exact weights with a map that is fitted (Zhang et al. "
+    "2025): here a map is fitted once for each setting, to tokens of the source that do not judge, and the bias of "
+    "exact weights is chosen on the same tokens.",
+    cost="quick 5, full 500 CPU seconds, after the first run has compiled",
     sweep="kernattn.studies._presets.mechanisms.measure:sweep",
     verdicts=verdicts,
     formula=r"\frac{\sum_i |\hat{o}_i - o_i|^2}{\sum_i |u - o_i|^2}, \quad "

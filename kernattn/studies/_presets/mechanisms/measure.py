@@ -12,8 +12,9 @@ from kernattn._warmup import preparation
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.metrics import median_and_ci
-from kernattn.studies._presets.mechanisms.budgets import DRAWN, MECHANISMS, Mechanism
-from kernattn.studies._presets.mechanisms.sources import MOST, SOURCES, read, tokens_of
+from kernattn.studies._presets.attention.tokens import Tokens
+from kernattn.studies._presets.mechanisms.budgets import DRAWN, FITTED, MECHANISMS, Inputs, Mechanism, Rows
+from kernattn.studies._presets.mechanisms.sources import MOST, SOURCES, read, tokens_of, unseen
 from kernattn.studies._presets.preset import Options
 from kernattn.studies._records import with_intervals
 from kernattn.studies._sweep import Cell, Sweep
@@ -32,6 +33,7 @@ class Problem(NamedTuple):
     apart: Float64  # the same without each row's own key
     uniform: float  # the mean square error of attending to all keys alike
     uniform_apart: float
+    unseen: Rows | None  # others of the same source, at the same temperature
 
 
 def sweep(**asked: Any) -> Sweep:
@@ -41,17 +43,24 @@ def sweep(**asked: Any) -> Sweep:
         "source": SOURCES,
         "length": (1024,),
         "temperature": (4.0, 1.0, 0.25),
-        "budget": (1 / 32, 1 / 16, 1 / 8, 1 / 4),
+        "budget": (1 / 32, 1 / 16, 1 / 8, 3 / 16, 1 / 4),
         "mechanism": tuple(MECHANISMS),
     }
-    small = {"source": ("photographs",), "length": (256,), "temperature": (4.0, 0.25), "budget": (1 / 16, 1 / 4)}
+    unfitted = tuple(name for name in MECHANISMS if name not in FITTED)
+    small = {
+        "source": ("photographs",),
+        "length": (256,),
+        "temperature": (4.0, 0.25),
+        "budget": (1 / 16, 1 / 4),
+        "mechanism": unfitted,
+    }
     own = None if options.data is None else read(options.data, options.seed)
     if own is not None:
         if set(options.axes or {}) & {"source", "length"}:
             raise ParameterError("source and length are those of the file given as data")
         small |= {"source": (own.source,), "length": (len(own.k),)}
-        full |= {"source": (own.source,), "length": (len(own.k),)}
-    allowed: dict[str, Any] = {"mechanism": MECHANISMS, "source": full["source"]}
+        full |= {"source": (own.source,), "length": (len(own.k),), "mechanism": unfitted}
+    allowed: dict[str, Any] = {"mechanism": MECHANISMS if own is None else unfitted, "source": full["source"]}
     found = options.choose_axes(full, small, allowed)
     if max(found["length"]) > MOST:
         raise ParameterError(f"length must be at most {MOST}; got {max(found['length'])}")
@@ -61,17 +70,20 @@ def sweep(**asked: Any) -> Sweep:
     @lru_cache(maxsize=2)
     def problem(source: str, length: int, temperature: float) -> Problem:
         tokens = tokens_of(source, length, options.seed) if own is None else own
-        q, k, v = tokens.q / temperature**0.5, tokens.k / temperature**0.5, tokens.v
+        q, k, v = _at(temperature, tokens)
+        other = None if own is not None else _at(temperature, unseen(source, length, options.seed))
         weights = softmax_attention(q, k, np.eye(len(k)))
         out, apart, alike = weights @ v, _apart(weights) @ v, np.full_like(weights, 1 / len(k))
-        return Problem(q, k, v, weights, out, apart, _square(alike @ v - out), _square(_apart(alike) @ v - apart))
+        uniform = _square(alike @ v - out), _square(_apart(alike) @ v - apart)
+        return Problem(q, k, v, weights, out, apart, *uniform, other)
 
     def at(cell: Cell) -> Problem:
         return problem(cell["source"], cell["length"], cell["temperature"])
 
     def made(cell: Cell, rng: np.random.Generator) -> Mechanism:
         given = at(cell)
-        return MECHANISMS[cell["mechanism"]](given.q, given.k, given.v.shape[1], cell["budget"], rng)
+        inputs = Inputs(given.q, given.k, given.v.shape[1], given.unseen)
+        return MECHANISMS[cell["mechanism"]](inputs, cell["budget"], rng)
 
     @lru_cache(maxsize=1)
     def fixed(cell: Cell) -> dict[str, Any]:
@@ -111,7 +123,7 @@ def sweep(**asked: Any) -> Sweep:
         stop=options.stop(8, of="error"),
         seed=options.seed,
         reduce=reduce,
-        prepare=preparation(float64=("key_state", "attend", "softmax")),
+        prepare=preparation(float64=("key_state", "attend", "softmax", "pullback")),
     )
 
 
@@ -130,6 +142,10 @@ def measured(given: Problem, mechanism: Mechanism) -> dict[str, Any]:
         "flops": mechanism.flops,
         "apply_seconds": seconds,
     }
+
+
+def _at(temperature: float, tokens: Tokens) -> Rows:
+    return tokens.q / temperature**0.5, tokens.k / temperature**0.5, tokens.v
 
 
 def effective_keys(weights: Float64) -> float:

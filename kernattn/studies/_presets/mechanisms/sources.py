@@ -7,7 +7,13 @@ import numpy as np
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.extras import require
 from kernattn.errors import ShapeError
-from kernattn.studies._presets.attention.tokens import DIM, Tokens, own_tokens, shipped_tokens
+from kernattn.studies._presets.attention.tokens import (
+    DIM,
+    Tokens,
+    own_tokens,
+    shipped_tokens,
+    unseen_tokens,
+)
 from kernattn.studies._seeds import stream
 
 SOURCES = ("photographs", "digits", "text")
@@ -15,11 +21,21 @@ WINDOW = 8  # characters in a token of text
 MOST = 4096  # tokens: the study looks at whole matrices of weights
 
 
+PHOTOGRAPH = "china"
+
+
 def tokens_of(source: str, length: int, seed: int) -> Tokens:
     """Return so many tokens of a source, q = k of norm d^(1/2), in their order."""
     if source == "text":
-        return _text(length, seed)
-    return shipped_tokens({"photographs": "china"}.get(source, source), length, length, seed)
+        return _text(0, length, seed)
+    return shipped_tokens({"photographs": PHOTOGRAPH}.get(source, source), length, length, seed)
+
+
+def unseen(source: str, length: int, seed: int) -> Tokens:
+    """Return tokens in their order that are none of `tokens_of`, for maps that are fitted; as many if there are."""
+    if source == "text":
+        return _text(length + WINDOW, length, seed)
+    return unseen_tokens({"photographs": PHOTOGRAPH}.get(source, source), length, seed)
 
 
 def read(data: str, seed: int) -> Tokens:
@@ -30,22 +46,23 @@ def read(data: str, seed: int) -> Tokens:
     return tokens
 
 
-def _text(length: int, seed: int) -> Tokens:
+def _text(start: int, length: int, seed: int) -> Tokens:
     """Return windows of characters, by a normal vector for each character at each place; values: the next one's."""
-    text = _characters(length + WINDOW)
+    text = _characters()
     rng = np.random.default_rng(stream(seed, "tokens/text"))
-    letters, codes = np.unique(text, return_inverse=True)
-    table = rng.standard_normal((WINDOW + 1, len(letters), DIM))
-    at = np.arange(length)
-    x: Float64 = np.sum([table[t, codes[at + t]] for t in range(WINDOW)], axis=0)
+    letters = np.unique(text)
+    table = rng.standard_normal((len(letters), WINDOW + 1, DIM))
+    codes = np.searchsorted(letters, text[start : start + length + WINDOW])
+    at = np.arange(len(codes) - WINDOW)
+    x: Float64 = np.sum([table[codes[at + t], t] for t in range(WINDOW)], axis=0)
     x *= DIM**0.5 / np.linalg.norm(x, axis=1, keepdims=True)
     described = f"windows of {WINDOW} characters of descriptions of data sets; values: the next character"
-    return Tokens("text", described, x, x, table[WINDOW, codes[at + WINDOW]])
+    return Tokens("text", described, x, x, table[codes[at + WINDOW], WINDOW])
 
 
-def _characters(count: int) -> Float64:
+def _characters() -> Float64:
     """Return the characters of the descriptions that scikit-learn ships with its data."""
     datasets = require("sklearn.datasets", "scikit-learn", "text")
     names = ("diabetes", "digits", "iris", "wine", "breast_cancer", "linnerud")
     text = " ".join(" ".join(getattr(datasets, f"load_{name}")().DESCR.split()) for name in names)
-    return np.frombuffer(text.encode("ascii", "replace"), np.uint8)[:count].astype(np.float64)
+    return np.frombuffer(text.encode("ascii", "replace"), np.uint8).astype(np.float64)
