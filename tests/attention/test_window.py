@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
+from kernattn._maps.spec import MapSpec
 from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap, ScaledFeatures
 from laws import arrays
@@ -32,6 +33,8 @@ class Squares(FeatureMap):
 
 
 POSITIVE = ka.random_features(ka.kernels.Softmax(), 4, 16, "positive", rng=1)
+SOFTMAX_OVER_FEATURES = MapSpec("exp", POSITIVE.spec.omega, offset=np.linspace(-1, 1, 16), normalised=True)
+FITTED = ka.features.Fitted(ka.kernels.Softmax(), "hedgehog", SOFTMAX_OVER_FEATURES, None, 0.1, "positive", 0.2)
 MAPS = {
     "positive": POSITIVE,
     "trigonometric": ka.random_features(ka.kernels.Softmax(), 4, 64, "trigonometric", rng=1),
@@ -199,13 +202,15 @@ def test_no_norm_overflows(size, phi):
             assert np.linalg.norm(x - y) < 1e-2 * np.linalg.norm(y)
 
 
-def test_the_way_back_is_that_of_array_operations_and_of_differences():
+@pytest.mark.parametrize("name", ["positive", "fitted"])
+def test_the_way_back_is_that_of_array_operations_and_of_differences(name):
     """In the loops, with group heads, a state, and a bias: against differences, and against the reference."""
     q, k, v = tokens(90, seed=6)
+    drawn = FITTED if name == "fitted" else POSITIVE
     bias, rng = np.array([0.3, -0.7]), np.random.default_rng(7)
-    past = A.window_attention(*tokens(20, seed=8), POSITIVE, 13)[1]
+    past = A.window_attention(*tokens(20, seed=8), drawn, 13)[1]
     g, more = rng.standard_normal((2, 2, 2, 90, 3)), rng.standard_normal((2, 2, 1, 13, 4))
-    phi = ka.with_numbers(POSITIVE, omega=POSITIVE.spec.omega)
+    phi = ka.with_numbers(drawn, omega=drawn.spec.omega)
     found = []
     for backend in (None, "reference"):
         (_, after), pullback = ka.vjp(A.window_attention, q, k, v, phi, 13, state=past, near_bias=bias, backend=backend)
@@ -220,13 +225,13 @@ def test_the_way_back_is_that_of_array_operations_and_of_differences():
     def loss(**given):
         numbers = {"q": q, "k": k, "v": v, "near_bias": bias} | given
         past_k, past_v, omega = (numbers.pop(x, y) for x, y in (("pk", past.k), ("pv", past.v), ("o", phi.spec.omega)))
-        given_phi = ka.with_numbers(POSITIVE, omega=omega)
+        given_phi = ka.with_numbers(drawn, omega=omega)
         out, after = A.window_attention(phi=given_phi, window=13, state=past._replace(k=past_k, v=past_v), **numbers)
         return np.sum(out * g) + np.sum(after.k * more)
 
     r = found[0]
     of = {"q": (q, r.q), "k": (k, r.k), "v": (v, r.v), "near_bias": (bias, r.near_bias)}
-    of |= {"pk": (past.k, r.state.k), "pv": (past.v, r.state.v), "o": (POSITIVE.spec.omega, r.phi.omega)}
+    of |= {"pk": (past.k, r.state.k), "pv": (past.v, r.state.v), "o": (drawn.spec.omega, r.phi.omega)}
     for name, (x, dx) in of.items():
         step = 1e-5 * rng.standard_normal(x.shape)
         change = (loss(**{name: x + step}) - loss(**{name: x - step})) / 2

@@ -11,6 +11,7 @@ from kernattn._sums.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops._numba.tiles.layout import accumulation, narrow
 from kernattn.ops.causal.reference import causal
 from kernattn.ops.causal_vjp import reference
+from kernattn.ops.key_state_vjp.normalised import lowered, raised
 from kernattn.ops.key_state_vjp.walks import Side, Walk, keys, loops_take, onto_state, queries, walk_tokens
 from kernattn.ops.recast import narrow_cotangents, widen
 
@@ -40,7 +41,8 @@ def in_loops(
     """Return the cotangents for maps that the loops take; None where a number is too large or too small for these."""
     dtype = accumulation(v)
     lead = np.broadcast_shapes(k.shape[:-2], v.shape[:-2])
-    sides = keys(k, v, k_spec, key_mask, dtype), queries(q, q_spec, out, normaliser, g, dtype)
+    rows, row_spec = lowered(k, k_spec)
+    sides = keys(rows, v, row_spec, key_mask, dtype), queries(q, q_spec, out, normaliser, g, dtype)
     walks = _both_ways(*sides, (lead, g.shape[:-2]), state, segment_ids, after, learn)
     if walks is None:
         return None
@@ -48,7 +50,8 @@ def in_loops(
     before = None if state is None else in_units_of(state, onto_state(state, behind))
     assert behind.read is not None
     dv = narrow(sum_onto(np, behind.read, v.shape), v.dtype)
-    return ahead.cotangent(q, q_spec), behind.cotangent(k, k_spec), dv, before
+    dk = raised(k, k_spec, rows, behind.cotangent(rows, row_spec), learn)
+    return ahead.cotangent(q, q_spec), dk, dv, before
 
 
 def _both_ways(

@@ -12,7 +12,7 @@ from kernattn._plans.plan import Plan
 from kernattn._plans.streams import Pick, Stream
 from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import Normaliser, PeakedSum
-from kernattn.ops.features_vjp.reference import slope
+from kernattn.ops.features_vjp.reference import of_normaliser, slope
 from kernattn.ops.hybrid.joined import known
 from kernattn.ops.hybrid.tokens import ordered, pick, pick_row, tokens_of
 
@@ -94,9 +94,10 @@ def apart(parts: Parts, given: Given, made: Made, learn: bool) -> Found | None:
     if given.near_bias is not None:
         of_bias = sum_onto(xp, xp.sum(of_near, axis=-1), tuple(given.near_bias.shape))
         of_bias = xp.astype(of_bias, given.near_bias.dtype, copy=False)
-    of_rows, of_weights = _of_log_scale(xp, given.q, given.q_spec, -of_near, learn)
-    dq = dq if of_rows is None else dq + of_rows
-    q_numbers = _added(q_numbers, MapCotangent(dq, row_weights=of_weights))
+    of_rows = _of_log_scale(xp, given.q, given.q_spec, -of_near, learn)
+    if of_rows is not None:
+        dq, q_numbers = dq + of_rows.x, _added(q_numbers, of_rows)
+    q_numbers = MapCotangent(dq) if q_numbers is None else q_numbers
     k_numbers = _added(k_numbers, MapCotangent(dk))
     return q_numbers._replace(x=dq), k_numbers._replace(x=dk), dv, before, of_bias
 
@@ -141,14 +142,17 @@ def _added(one: MapCotangent | None, other: MapCotangent) -> MapCotangent:
     return MapCotangent(other.x, *numbers)
 
 
-def _of_log_scale(xp: ModuleType, x: Array, spec: MapSpec, dr: Array, learn: bool) -> tuple[Array | None, Array | None]:
-    """Return what cotangents (..., n) of the log scales of rows x make of the rows, and of their weights."""
-    if spec.row_weights is None and spec.row_form is None:
-        return None, None
+def _of_log_scale(xp: ModuleType, x: Array, spec: MapSpec, dr: Array, learn: bool) -> MapCotangent | None:
+    """Return what cotangents (..., n) of the log scales of rows x make of the rows, and of the numbers in them."""
+    if spec.row_weights is None and not spec.scales_apart:
+        return None
     dr = sum_onto(xp, dr, tuple(x.shape[:-1]))[..., None]
     if not (isinstance(x, np.ndarray) and dr.all()):  # else what has no cotangent may be anything
         x = xp.where(dr == 0, xp.zeros_like(x), x)
-    weights = None
+    omega = offset = weights = None
+    if learn and spec.normalised:
+        omega, offset = of_normaliser(x, spec, dr)
+        offset = None if spec.offset is None else offset
     if learn and spec.row_weights is not None:
         weights = xp.sum(xp.reshape(dr * x * x, (-1, x.shape[-1])), axis=0)
-    return dr * slope(x, spec), weights
+    return MapCotangent(dr * slope(x, spec), omega, offset, weights)

@@ -77,7 +77,7 @@ class Walk(NamedTuple):
 
 def loops_take(*specs: MapSpec) -> bool:
     """Do the loops take these maps? Quadratic forms and fast chains are left to array operations."""
-    return all(not spec.scales_apart and fast(spec.omega, FUSED_ABOVE) is None for spec in specs)
+    return all(spec.row_form is None and fast(spec.omega, FUSED_ABOVE) is None for spec in specs)
 
 
 def keys(k: Array, v: Array, spec: MapSpec, key_mask: Array | None, dtype: np.dtype[Any]) -> Side:
