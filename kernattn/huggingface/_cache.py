@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from kernattn.attention import LinearState
+from kernattn.attention import LinearState, WindowState
 from kernattn.errors import ParameterError
 
 READER = "_kernattn_layer"
@@ -29,7 +29,7 @@ class StateLayer(CacheLayerMixin):  # type: ignore[misc]
 
     def __init__(self, **_: Any) -> None:
         super().__init__()
-        self.state: LinearState | None = None
+        self.state: LinearState | WindowState | None = None
         self.seen = 0
         self._unread = False
 
@@ -44,7 +44,7 @@ class StateLayer(CacheLayerMixin):  # type: ignore[misc]
         setattr(key_states, READER, self)
         return key_states, value_states
 
-    def read(self, count: int, attention: Callable[[LinearState | None], tuple[Tensor, LinearState]]) -> Tensor:
+    def read(self, count: int, attention: Callable[[Any], tuple[Tensor, LinearState | WindowState]]) -> Tensor:
         """Return the output of attention that goes on from the state by so many tokens, and keep the state after it."""
         out, self.state = attention(self.state)
         self.seen += count
@@ -92,17 +92,19 @@ class StateLayer(CacheLayerMixin):  # type: ignore[misc]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> None:
         if self.state is not None:
-            s, z, peak, draw = self.state
-            self.state = LinearState(change(s), change(z), change(peak), draw)
+            kind: Any = type(self.state)
+            *parts, draw = self.state
+            self.state = kind(*map(change, parts), draw)
 
 
 class StateCache(Cache):  # type: ignore[misc]
     r"""A cache of constant size for generation: :math:`S = \sum_j \phi(k_j) v_j^T` and :math:`z = \sum_j \phi(k_j)`.
 
     Katharopoulos et al. (2020), section 3.4. Each layer keeps M (e + 2) floats a head of keys, for any number of
-    tokens, where a cache of keys and values keeps d + e for each. It is for models whose attention is "kernattn_favor"
-    (:func:`register`). Beams and repeated prompts work as with other caches; what takes tokens back does not. After an
-    exception of the model make a new one: layers before it have seen its tokens, layers after it have not.
+    tokens, where a cache of keys and values keeps d + e for each; beside a window of w exact tokens, w (d + e) more.
+    It is for models whose attention is "kernattn_favor" (:func:`register`). Beams and repeated prompts work as with
+    other caches; what takes tokens back does not. After an exception of the model make a new one: layers before it have
+    seen its tokens, layers after it have not.
 
     Raises
     ------
@@ -158,7 +160,7 @@ class StateCache(Cache):  # type: ignore[misc]
     def nbytes(self) -> int:
         """Bytes of all states."""
         states = [layer.state for layer in self.layers if layer.state is not None]
-        return sum(part.nbytes for state in states for part in state[:3])
+        return sum(part.nbytes for state in states for part in state[:-1])
 
 
 def find_layer(key: Tensor) -> StateLayer | None:

@@ -4,8 +4,10 @@ import pytest
 import torch
 from transformers import DynamicCache
 
+import kernattn as ka
 from huggingface.models import gpt2, llama, padded, tokens
 from kernattn.huggingface import StateCache, register
+from kernattn.huggingface._cache import StateLayer
 
 DECODERS = pytest.mark.parametrize("model", [gpt2, llama])
 
@@ -81,3 +83,25 @@ def test_sequences_are_chosen_repeated_and_forgotten():
     cache.reset()
     assert (cache.nbytes, cache.get_seq_length()) == (0, 0)
     torch.testing.assert_close(logits(made, x, cache), whole, rtol=0, atol=1e-5)
+
+
+def test_a_window_goes_with_its_sequences():
+    """A layer may keep the state of attention with a window: all of it is chosen, repeated and counted."""
+    phi, layer = ka.features.elu1(), StateLayer()
+    q, k, v = torch.randn(3, 3, 2, 9, 4, generator=torch.Generator().manual_seed(0))
+
+    def attend(state):
+        return ka.attention.window_attention(q[..., at, :], k[..., at, :], v[..., at, :], phi, 4, state=state)
+
+    whole, _ = ka.attention.window_attention(q, k, v, phi, 4)
+    at = slice(0, 6)
+    layer.read(6, attend)
+    layer.batch_select_indices(torch.tensor([2, 0]))
+    layer.batch_repeat_interleave(2)
+    layer.reorder_cache(torch.tensor([3, 0]))
+    assert layer.batch_size == 2
+    at, (q, k, v) = slice(6, 9), (x[[0, 2]] for x in (q, k, v))
+    torch.testing.assert_close(layer.read(3, attend), whole[[0, 2], :, 6:], rtol=0, atol=1e-5)
+    cache = StateCache()
+    cache.layers.append(layer)
+    assert cache.nbytes == sum(part.nbytes for part in layer.state[:-1]) > 2 * 2 * 4 * (4 + 4) * 4
