@@ -27,14 +27,14 @@ PHOTOGRAPH = "china"
 def tokens_of(source: str, length: int, seed: int) -> Tokens:
     """Return so many tokens of a source, q = k of norm d^(1/2), in their order."""
     if source == "text":
-        return _text(0, length, seed)
+        return _text(length, seed)
     return shipped_tokens({"photographs": PHOTOGRAPH}.get(source, source), length, length, seed)
 
 
 def unseen(source: str, length: int, seed: int) -> Tokens:
     """Return tokens in their order that are none of `tokens_of`, for maps that are fitted; as many if there are."""
     if source == "text":
-        return _text(length + WINDOW, length, seed)
+        return _text(length, seed, first=length + WINDOW)
     return unseen_tokens({"photographs": PHOTOGRAPH}.get(source, source), length, seed)
 
 
@@ -46,18 +46,24 @@ def read(data: str, seed: int) -> Tokens:
     return tokens
 
 
-def _text(start: int, length: int, seed: int) -> Tokens:
-    """Return windows of characters, by a normal vector for each character at each place; values: the next one's."""
+def _text(length: int, seed: int, first: int = 0) -> Tokens:
+    """Return windows of characters, by a normal vector for each character at each place; values: the next one's.
+
+    Characters that the first tokens do not have are drawn after those that they have.
+    """
     text = _characters()
     rng = np.random.default_rng(stream(seed, "tokens/text"))
-    letters = np.unique(text)
-    table = rng.standard_normal((len(letters), WINDOW + 1, DIM))
-    codes = np.searchsorted(letters, text[start : start + length + WINDOW])
+    known = np.unique(text[: length + WINDOW])
+    letters = np.concatenate([known, np.setdiff1d(text, known)])
+    sizes = len(known), len(letters) - len(known)
+    table = np.concatenate([rng.standard_normal((WINDOW + 1, size, DIM)) for size in sizes], axis=1)
+    order = np.argsort(letters)
+    codes = order[np.searchsorted(letters, text[first : first + length + WINDOW], sorter=order)]
     at = np.arange(len(codes) - WINDOW)
-    x: Float64 = np.sum([table[codes[at + t], t] for t in range(WINDOW)], axis=0)
+    x: Float64 = np.sum([table[t, codes[at + t]] for t in range(WINDOW)], axis=0)
     x *= DIM**0.5 / np.linalg.norm(x, axis=1, keepdims=True)
     described = f"windows of {WINDOW} characters of descriptions of data sets; values: the next character"
-    return Tokens("text", described, x, x, table[codes[at + WINDOW], WINDOW])
+    return Tokens("text", described, x, x, table[WINDOW, codes[at + WINDOW]])
 
 
 def _characters() -> Float64:
