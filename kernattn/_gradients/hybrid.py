@@ -14,6 +14,7 @@ from kernattn.attention import WindowState
 from kernattn.attention._mechanisms.hybrid import within_segments
 from kernattn.attention._mechanisms.scatterbrain import prepared_on
 from kernattn.attention._mechanisms.window import prepared
+from kernattn.attention._mechanisms.window_states import arranged
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import FeatureMap
 
@@ -61,8 +62,6 @@ def window(
     """Return the outputs with a window, the state, and their pullback."""
     check_differentiable(phi)
     given, arrangement = prepared(phi=phi, **arguments)
-    if arrangement.order is not None:
-        raise ParameterError("key_mask must hide the first tokens alone in vjp of window_attention; got others hidden")
     given = _of_specs(within_segments(given, arrangement.runs))
     (out, _, sums, *_), pulled = recorded("hybrid", given, backend, phi)
     after = arrangement.state_after(given, sums, phi.fingerprint)
@@ -73,6 +72,7 @@ def window(
         g = like("the cotangent of the outputs", g, out)
         xp = namespace(g=g)
         g = g if mask is None else xp.where(mask[..., None], g, xp.zeros_like(g))
+        g = g if arrangement.order is None else arranged(g, arrangement.order)
         of_sums, of_rows = _apart(of_after, after)
         found = pulled(g, of_sums)
         sides, of_state = {}, {}
@@ -81,11 +81,13 @@ def window(
             cotangent = cotangent if name == "v" else cotangent.x
             if of_rows is not None:
                 cotangent = _with_last(cotangent, of_rows[name], after.present)
+            cotangent = _put_back(cotangent, arrangement.whole)
             if before is not None:
-                of_state[name] = cotangent[..., :size, :]
-                cotangent = sum_onto(xp, cotangent[..., size:, :], tuple(x.shape))
-            sides[name] = cotangent
-        found = found | {"k": found["k"]._replace(x=sides["k"])}
+                of_state[name] = sum_onto(xp, cotangent[..., :size, :], tuple(getattr(before, name).shape))
+                cotangent = cotangent[..., size:, :]
+            sides[name] = sum_onto(xp, cotangent, tuple(x.shape))
+        of_q = sum_onto(xp, _put_back(found["q"].x, arrangement.order), tuple(arguments["q"].shape))
+        found = found | {"q": found["q"]._replace(x=of_q), "k": found["k"]._replace(x=sides["k"])}
         state = None if before is None else before._replace(s=found["state"].s, z=found["state"].z, **of_state)
         rows = of_map(phi, {"q": arguments["q"], "k": arguments["k"]}, found)
         return WindowGradients(v=sides["v"], near_bias=found["near_bias"], state=state, **rows)
@@ -108,6 +110,11 @@ def _apart(cotangent: Any, state: WindowState) -> tuple[PeakedSum | None, dict[s
         raise DTypeError(f"the cotangent of a state must be a WindowState; got {shown(cotangent)}")
     s, z, k, v = (like(f"the state's {name}", getattr(cotangent, name), getattr(state, name)) for name in "szkv")
     return PeakedSum(s, z, state.peak), {"k": k, "v": v}
+
+
+def _put_back(cotangent: Array, order: Array | None) -> Array:
+    """Return cotangents of rows that were put into an order, as the rows were given."""
+    return cotangent if order is None else arranged(cotangent, namespace(order=order).argsort(order, axis=-1))
 
 
 def _with_last(cotangent: Array, of_last: Array, present: Array) -> Array:

@@ -238,6 +238,29 @@ def test_the_way_back_is_that_of_array_operations_and_of_differences(name):
         np.testing.assert_allclose(change, np.sum(step * dx), rtol=1e-5, err_msg=name)
 
 
+def test_the_way_back_leaves_masked_tokens_out():
+    """Amid others, too, after a state: cotangents are those of the sequence without them, and 0 of masked tokens."""
+    q, k, v = (x[:, :1] for x in tokens(40, seed=6))
+    past = A.window_attention(*(x[:, :1] for x in tokens(20, seed=8)), POSITIVE, 7)[1]
+    rng = np.random.default_rng(9)
+    seen = rng.random(40) < 0.7
+    phi = ka.with_numbers(POSITIVE, omega=POSITIVE.spec.omega)
+    given = {"state": past, "backend": "reference"}
+    (out, after), pullback = ka.vjp(A.window_attention, q, k, v, phi, 7, key_mask=seen, **given)
+    g, of_k = rng.standard_normal(out.shape), rng.standard_normal(after.k.shape)
+    of_after = after._replace(s=0 * after.s, z=0 * after.z, k=of_k, v=0 * after.v)
+    found = pullback((g, of_after))
+    left = [x[..., seen, :] for x in (q, k, v)]
+    _, wanted = ka.vjp(A.window_attention, *left, phi, 7, **given)
+    wanted = wanted((g[..., seen, :], of_after))
+    for name in "qkv":
+        np.testing.assert_allclose(getattr(found, name)[..., seen, :], getattr(wanted, name), rtol=1e-9, atol=1e-12)
+        assert not getattr(found, name)[..., ~seen, :].any()
+    np.testing.assert_allclose(found.phi.omega, wanted.phi.omega, rtol=1e-9, atol=1e-11)
+    for name in "szkv":
+        np.testing.assert_allclose(*(getattr(x.state, name) for x in (found, wanted)), rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.name in ("strict", "torch", "jax")], ids=repr)
 def test_every_library(kind):
     given = tokens(40)

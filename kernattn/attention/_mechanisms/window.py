@@ -183,6 +183,7 @@ class Arrangement(NamedTuple):
     mask: Array | None  # of the tokens as they were given
     order: Array | None  # of the queries, where some are masked amid others
     runs: Any  # of segments, on the host, or None
+    whole: Array | None = None  # the order of keys, those of the state before them, where there is one of queries
 
     def finished(self, out: Array) -> Array:
         """Return outputs as the tokens were given, 0 where one is masked."""
@@ -219,7 +220,7 @@ def prepared(
     window = whole_number("window", window)
     check_causal(q, k, v, phi, None, key_mask, segment_ids)
     bias = bias_of(near_bias, q, k, v)
-    xp, n, mask, order = namespace(q=q), k.shape[-2], key_mask, None
+    xp, n, mask, order, whole = namespace(q=q), k.shape[-2], key_mask, None, None
     ids = None if segment_ids is None else segment_runs(segment_ids)
     if state is not None:
         check_window_state(state, phi, window, q, k, v)
@@ -243,7 +244,7 @@ def prepared(
     plan = window_plan(window, n, k.shape[-2])
     linear = None if state is None else state.linear
     return op_arguments(q, k, v, phi, plan, plan, True, linear, mask, segment_ids, bias), Arrangement(
-        window, key_mask, order, ids
+        window, key_mask, order, ids, whole
     )
 
 
