@@ -118,7 +118,7 @@ def test_a_graph_refuses_what_a_call_refuses(name):
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call:UserWarning")
-@pytest.mark.parametrize("name", ["features, other d", "linear, leading axes"])
+@pytest.mark.parametrize("name", ["features, other d", pytest.param("linear, leading axes", marks=pytest.mark.slow)])
 def test_where_a_graph_may_break_the_error_is_that_of_the_call(name):
     call, *given = WRONG[name]
     with pytest.raises(ka.errors.ShapeError) as wanted:

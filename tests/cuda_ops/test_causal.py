@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import oracles
+from covering import turns
 from cuda_ops.cases import CASES, array, assert_close, specs, to64
 from kernattn.ops._cuda.linear import linear_code
 from kernattn.ops._cuda.maps import map_code
@@ -17,8 +18,14 @@ def problem(cupy, seed, kind, dtype, n, d, e, frequencies, lead=(2,), scale=1.0)
     return rng, spec, q, k, v
 
 
-@pytest.mark.parametrize(("kind", "dtype"), CASES)
-@pytest.mark.parametrize("tiles", [1, 100])
+SLABS = [1, 100]  # tiles of one: several slabs, and one
+USUAL = turns([each.values for each in CASES if not each.marks], SLABS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "tiles"),
+    [*USUAL, *(pytest.param(*each.values, n, marks=each.marks) for each in CASES if each.marks for n in SLABS)],
+)
 def test_causal(cupy, slab_tiles, kind, dtype, tiles):
     from kernattn.ops.causal.gpu import causal
 

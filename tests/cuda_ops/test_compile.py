@@ -54,7 +54,7 @@ BY_DTYPE = {  # which ops are compiled for Hopper: each once, each dtype in a la
     "float16": {"block_softmax", "attend", "block_softmax_vjp"},
     "float32": {"block_softmax", "attend", *PLAIN},
     "float64": {"causal", "attend"},
-    "tf32": {"causal", "attend"},
+    "tf32": {"attend"},
 }
 SIZES = ((128, 128), (16, 32), (32, 64))
 USUAL = [
@@ -68,8 +68,8 @@ USUAL += {x.op: x for x in instances(LIMITS[90], ("bfloat16",), ("relu",), ((32,
 EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]
 OTHER_OPS = {  # the oldest without and with products of bfloat16, and the newest
     75: ("causal",),
-    80: ("causal", "features", "key_state", "step"),
-    120: ("block_softmax", "attend"),
+    80: ("features", "key_state", "step"),
+    120: ("attend",),
 }
 OTHERS = [
     (arch, x)

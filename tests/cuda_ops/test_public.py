@@ -8,6 +8,7 @@ import pytest
 import kernattn as ka
 import laws
 import oracles
+from covering import turns
 from cuda_ops.cases import OPERAND_EPS, to64
 from kernattn.ops import OPS
 from kernattn.ops.features.crossover import FASTER_ABOVE
@@ -62,8 +63,9 @@ def test_blind_to_the_future(growth):
     laws.blind_to_the_future(MAPS["positive"], q, k, v, GPU, t=33, growth=growth, key_mask=keep)
 
 
-@pytest.mark.parametrize("filling", [np.nan, np.inf])
-@pytest.mark.parametrize("name", ["positive", "trigonometric", "phase", "elu1", "relu"])
+@pytest.mark.parametrize(
+    ("name", "filling"), turns(["positive", "trigonometric", "phase", "elu1", "relu"], [np.nan, np.inf])
+)
 def test_nan_and_infinity_stay_where_they_are_seen(name, filling):
     q, k, v, _ = problem(9, 100, lead=(1,))
     ids = np.repeat([0, 1, 2], [30, 30, 40])
