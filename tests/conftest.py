@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 import mmap
 import os
 import sys
@@ -30,6 +31,10 @@ LONG = (  # of few tests
     "attention/test_softmax_matrix.py",
     "features/test_fit.py",
     "test_warmup.py",
+)
+IMPORTS = (  # the long ones, in two halves that take as long
+    ("torch._dynamo", "transformers.models.bert.modeling_bert"),
+    ("jax", "sklearn.utils.estimator_checks", "scipy.stats", "numba", "distributed", "matplotlib.pyplot"),
 )
 COLLECTS = threading.Event()  # are tests being collected?
 SMALL = "write_pairs"  # the loop that landmarks of maps among parameters take
@@ -65,12 +70,20 @@ settings.register_profile("thorough", parent=settings.get_profile("fixed"), dera
 settings.load_profile("fixed")  # `pytest --hypothesis-profile=thorough` searches further
 
 
+def odd(config):
+    """Is this every other worker? In a fresh clone both write the bytecode of all modules: each begins with half."""
+    return int(getattr(config, "workerinput", {}).get("workerid", "gw0").removeprefix("gw")) % 2
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
     """What modules and tests are made of stays to the end: the garbage collector looks at it once."""
     gc.disable()
     COLLECTS.set()
     try:
+        for name in IMPORTS[odd(session.config)] if hasattr(session.config, "workerinput") else ():
+            with contextlib.suppress(ImportError):  # a test that needs it says so
+                importlib.import_module(name)
         return (yield)
     finally:
         COLLECTS.clear()
@@ -80,8 +93,19 @@ def pytest_collection(session):
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Every other worker goes through the folders and files from the last to the first."""
+    report = yield
+    if isinstance(collector, pytest.Dir) and odd(collector.config):
+        report.result.reverse()
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
     """Slow tests run where they are asked for: `pytest -m slow`. So do most of those that JAX compiles for."""
+    if hasattr(config, "workerinput"):  # see `odd`: all workers have the same list
+        items.sort(key=lambda item: item.path)
     cases = Counter()
     for item in items:
         if getattr(getattr(item, "callspec", None), "params", {}).get("xp") == JAX:
