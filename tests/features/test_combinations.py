@@ -23,7 +23,7 @@ writer = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(writer)
 
 D = writer.DIM  # no power of two: Hadamard matrices are padded
-LONG = 3000  # draws in one, of maps whose blocks of frequencies are independent
+LONG = 1500  # draws in one, of maps whose blocks of frequencies are independent
 REDRAWS = 300  # of other maps
 FEW, TIMES = 40, 32  # redraws with so many times the features, where only means are compared
 KERNELS = _kernels()

@@ -15,7 +15,7 @@ from kernattn.features._files import known_types
 from refusals import refused
 
 SAVED = Path(__file__).parent / "saved_by_0_1"
-FEW, MANY = 5, 30  # forgeries of a kind: the fuzzer tries them all
+FEW, MANY = 5, 15  # forgeries of a kind: the fuzzer tries them all
 DEEP = ("tensor_sketch", "tensor_srht", "hadamard", "nystrom", "favor_sharp_asymmetric", "multiple")
 
 
