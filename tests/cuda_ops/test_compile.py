@@ -52,7 +52,7 @@ PLAIN = {"countsketch", "tensor_sketch", "orthogonalize", "hadamard"}  # without
 BY_DTYPE = {  # which ops are compiled for Hopper: each once, each dtype in a large one and in a small one
     "bfloat16": {"features", "gram", "key_state", "attend", "causal", "step", *SHORT},
     "float16": {"block_softmax", "attend", "block_softmax_vjp"},
-    "float32": {"block_softmax", "attend", *PLAIN},
+    "float32": {"attend", *PLAIN},
     "float64": {"causal", "attend"},
     "tf32": {"attend"},
 }

@@ -159,7 +159,9 @@ LAWS = {  # a redraw, its mean and its median
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(
+    "law", [pytest.param(law, marks=pytest.mark.slow) if law == "log-normal" else law for law in LAWS]
+)
 def test_a_mean_that_few_redraws_carry_has_no_interval(law, tmp_path):
     """Of 300 means fewer than a tenth have an interval that misses; nearly all normal ones have one. Medians have."""
     draw, mean, median = LAWS[law]
