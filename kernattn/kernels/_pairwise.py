@@ -111,16 +111,18 @@ class Pairwise(ABC):
     @final
     def _matrix(self, rows: Rows, dtype: Any) -> Array:
         """Return the matrix (..., n, k): at once where a loop writes it and nothing else, or else in blocks."""
-        xp, at_once = rows.xp, self._in_one_pass and rows.compiled and rows.x.dtype == dtype
+        xp, at_once = rows.xp, self._in_one_pass and rows.compiled
         near = self._placed(rows).near(self.input_scale(rows.dim)) if at_once else None
         if near is not None:
-            return self._evaluate(near)
+            return self._evaluate(replace(near, dtype=dtype))
         parts = (xp.astype(self._of(block), dtype, copy=False) for block in rows.blocks(BLOCK))
-        return _join_blocks(xp, parts, rows.x.shape[-2])
+        with np.errstate(over="ignore"):
+            return _join_blocks(xp, parts, rows.x.shape[-2])
 
     @final
     def _diagonal(self, rows: Rows, dtype: Any) -> Array:
-        return rows.xp.astype(self._of(rows.own()), dtype, copy=False)  # (..., n)
+        with np.errstate(over="ignore"):
+            return rows.xp.astype(self._of(rows.own()), dtype, copy=False)  # (..., n)
 
     @final
     def matmul(self, x: Array, y: Array | None, v: Array) -> Array:

@@ -48,6 +48,7 @@ class Rows:
     units: Float64 | None = None  # (d,) of far rows
     kept: dict[Any, tuple[Array, Any]] = field(default_factory=dict, repr=False)  # what blocks share, made of their y
     values: Array | None = None  # (k, c): what the matrix is multiplied by as it is made
+    dtype: Any = None  # of the matrix, where a loop rounds it as it is made
 
     @property
     def far(self) -> bool:
@@ -158,7 +159,7 @@ class Rows:
             measure = {DOT: self._dot, SQUARED: self._squared_distance, MANHATTAN: self._manhattan_distance}
             return applied(self.xp, measure[form.measure](), form)
         if self.compiled:
-            return OP.implementation(self.x)(self.x, self.y, form)
+            return OP.implementation(self.x)(self.x, self.y, form, self.dtype)
         y = self._once(form.measure, lambda: prepared(self.xp, self.y, form.measure))
         return applied(self.xp, measured(self.xp, self.x, y, form.measure), form)
 

@@ -163,8 +163,22 @@ def test_cotangents_of_far_rows_have_the_bits_of_rounded_ones(dtype):
 
 
 @pytest.mark.parametrize("dtype", HALVES.values(), ids=["bfloat16", "float16"])
+def test_kernel_matrices_and_sketches_are_rounded_ones(dtype):
+    x = np.random.default_rng(0).standard_normal((2, 45, 7)).astype(dtype)
+    x[0, 3] = 60  # float16 has no 60^6
+    power = ka.kernels.Polynomial(3, coef0=1.0)
+    maps = [ka.random_features(power, 7, m, "tensor_sketch", rng=0) for m in (16, 15)]
+    for call in (ka.kernels.Gaussian(), ka.kernels.Laplacian(), power, *maps):
+        found, wide = call(x), call(x.astype(np.float32))
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(found, wide.astype(dtype))
+        assert found.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", HALVES.values(), ids=["bfloat16", "float16"])
 def test_a_call_takes_no_more_memory_than_one_of_float32(dtype):
     rows, phi = [np.ones((4, 2000, 32), np.float32)] * 3, ka.features.elu1()
+    sketch = ka.random_features(ka.kernels.Polynomial(2), 32, 256, "tensor_sketch", rng=0)
 
     def peak(x):
         call = {
@@ -172,6 +186,8 @@ def test_a_call_takes_no_more_memory_than_one_of_float32(dtype):
             "full": lambda: ka.linear_attention(*x, phi),
             "exact": lambda: ka.softmax_attention(*x),
             "gated": lambda: ka.gated_linear_attention(*x, gk=-x[0], l2_normalise=True),
+            "kernel": lambda: ka.kernels.Gaussian()(x[0][0]),
+            "sketch": lambda: sketch(x[0]),
             "convolution": lambda: causal_conv(x[0], np.ones((32, 4), np.float32), None, True, None),
             "gated pullback": lambda: gated_vjp(*x, None, -x[0], *[None] * 3, 1.0, True, *[None] * 3, x[2], None),
         }

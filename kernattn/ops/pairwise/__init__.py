@@ -1,7 +1,7 @@
 r"""A function of a measure of every pair of rows: most of what a kernel matrix is.
 
-``pairwise(x, y, form)``: x (..., n, d), y (..., k, d), of one of the accumulation dtypes, their squares floats; form a
-`Form` -> (..., n, k) in that dtype,
+``pairwise(x, y, form, dtype)``: x (..., n, d), y (..., k, d), of one of the accumulation dtypes, their squares floats;
+form a `Form` -> (..., n, k) in that dtype, or rounded to the one that is given,
 
 .. math:: K_{ij} = f(m(x_i, y_j)),
 

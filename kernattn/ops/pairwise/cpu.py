@@ -10,7 +10,7 @@ from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import share
 from kernattn.ops._numba.codegen.registers import LINE
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import accumulation, flat, room, seconds_of
+from kernattn.ops._numba.tiles.layout import accumulation, flat, in_bits, narrow, room, seconds_of, written
 from kernattn.ops.pairwise.forms import Form
 from kernattn.ops.pairwise.loops import write_pairs
 
@@ -20,18 +20,18 @@ SHORT = 8  # axes of a chain of additions, at least
 COLUMNS = 1 << 11  # bytes of a row of measures: a block of rows stays in the first-level cache
 
 
-def pairwise(x: Array, y: Array, form: Form) -> Array:
-    dtype = accumulation(x)
+def pairwise(x: Array, y: Array, form: Form, dtype: Any = None) -> Array:
+    asked, dtype = dtype, accumulation(x)
     (*x_lead, n, d), (*y_lead, k, _) = x.shape, y.shape
     met = heads(None, tuple(x_lead), tuple(y_lead))
     who = np.stack([met.k, met.v], axis=-1)
-    out = room((*met.lead, n, k), dtype)
+    out = room((*met.lead, n, k), asked if in_bits(asked, dtype) else dtype)
     slab = partial(
         write_pairs, flat(x, dtype), flat(y, dtype), n, k, d, who, form.measure, form.function,
-        dtype.type(form.number), form.degree, out.reshape(-1), *cut_pairs(d, k, PANELS, dtype), ROWS,
+        dtype.type(form.number), form.degree, written(out, dtype), *cut_pairs(d, k, PANELS, dtype), ROWS,
     )  # fmt: skip
     share(slab, len(who) * -(-n // ROWS), out.size * seconds_of(3.0 * d, 1, dtype.itemsize))
-    return out
+    return out if asked is None else narrow(out, asked, held=False)
 
 
 def cut_pairs(d: int, k: int, room: int, dtype: np.dtype[Any]) -> tuple[int, int]:

@@ -7,10 +7,12 @@ from numba.core import cgutils
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import exponential
+from kernattn.ops._numba.codegen.halves import round_off
 from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
 from kernattn.ops._numba.codegen.registers import TALL, lanes
 from kernattn.ops._numba.codegen.vectors import load, store
 from kernattn.ops._numba.tiles.products import register_block, transpose
+from kernattn.ops._numba.tiles.rows import as_read
 from kernattn.ops._numba.tiles.stream import STREAMED, settle, stream
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRATIC, SQUARED
 
@@ -97,15 +99,15 @@ def apply_form(u, function, number, degree, base):
 
 @compiled
 def write_pairs(x, y, n, k, dim, who, measure, function, number, degree, out, chain, columns, rows, low, high):
-    """Write blocks low to high of rows of f(m(x_i, y_j)) to out (B, n, k), with `columns` of y at a time.
+    """Write blocks low to high of rows of f(m(x_i, y_j)) to out (B, n, k), (floats, bits, kind), `columns` at a time.
 
     who (B, 2): heads of x and y. Blocks have `rows` rows, the last one of a head fewer.
     """
-    x, y, out = whole(x), whole(y), whole(out)
+    x, y, (floats, bits, kind) = whole(x), whole(y), as_read(out)
     wide, blocks = 2 * lanes(x), (n + rows - 1) // rows
     panels, some = aligned(columns * dim, x), aligned(TALL * dim, x)
     tile, base = aligned(TALL * columns, x), aligned(columns, x)
-    streamed = out.size * out.itemsize >= STREAMED
+    streamed = floats.size * floats.itemsize >= STREAMED
     at = low
     while at < high:
         head, first = at // blocks, at % blocks * rows
@@ -123,10 +125,12 @@ def write_pairs(x, y, n, k, dim, who, measure, function, number, degree, out, ch
                 for r in range(height):
                     u = window(tile, r * columns, count)
                     apply_form(u, function, number, degree, base)
-                    target = window(out, (head * n + i + r) * k + begin, count)
-                    if streamed:
-                        stream(target, u)
+                    to = (head * n + i + r) * k + begin
+                    if kind != 0:
+                        round_off(tile, r * columns, count, bits, kind, to)
+                    elif streamed:
+                        stream(window(floats, to, count), u)
                     else:
-                        copy(u, 0, count, target, 0)
+                        copy(u, 0, count, floats, to)
     if streamed:
         settle()

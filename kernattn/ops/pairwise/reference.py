@@ -2,6 +2,7 @@
 
 from math import sqrt
 from types import ModuleType
+from typing import Any
 
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRATIC, SQUARED, Form
@@ -9,10 +10,11 @@ from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRA
 SOME = 64  # rows of y, or up to twice as many, whose median is amid all of them
 
 
-def pairwise(x: Array, y: Array, form: Form) -> Array:
+def pairwise(x: Array, y: Array, form: Form, dtype: Any = None) -> Array:
     """Return f(m(x_i, y_j)), (..., n, k)."""
     xp = namespace(x=x, y=y)
-    return applied(xp, measured(xp, x, prepared(xp, y, form.measure), form.measure), form)
+    found = applied(xp, measured(xp, x, prepared(xp, y, form.measure), form.measure), form)
+    return found if dtype is None else xp.astype(found, dtype, copy=False)
 
 
 def applied(xp: ModuleType, u: Array, form: Form) -> Array:

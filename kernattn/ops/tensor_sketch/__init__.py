@@ -1,7 +1,8 @@
 r"""Tensor sketches of rows: the count sketch of the p-fold outer product, in a Fourier basis.
 
-``tensor_sketch(x, index, weight, num_features)``: x (..., n, d), a floating array or a SciPy CSR matrix; index (p, d)
-integers below M = num_features; weight (p, d), float64 host arrays -> (..., n, M) in the accumulation dtype of x. With
+``tensor_sketch(x, index, weight, num_features, dtype)``: x (..., n, d), a floating array or a SciPy CSR matrix; index
+(p, d) integers below M = num_features; weight (p, d), float64 host arrays -> (..., n, M) in the accumulation dtype of
+x, or rounded to the one that is given. With
 the p count sketches :math:`c_i` of a row (see :mod:`kernattn.ops.countsketch`) and
 :math:`P = \prod_i \mathrm{FFT}(c_i)` the features are
 

@@ -11,7 +11,7 @@ from scipy.fft import rfft
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.parallel import share
 from kernattn.ops._numba.codegen.registers import vector_length
-from kernattn.ops._numba.tiles.layout import accumulation, flat, room
+from kernattn.ops._numba.tiles.layout import accumulation, flat, in_bits, narrow, room, written
 from kernattn.ops.countsketch.cpu import countsketch
 from kernattn.ops.tensor_sketch.loops import mirrors, sketch_csr, sketch_rows, turns
 from kernattn.ops.tensor_sketch.order import roots
@@ -21,9 +21,9 @@ SECONDS = 1e-9  # of one factor of one feature of one row
 BLOCK = 64  # rows whose sketches and spectra stay in cache
 
 
-def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int) -> Array:
-    dtype = accumulation(x)
-    out = room((*x.shape[:-1], num_features), dtype)
+def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int, dtype: Any = None) -> Array:
+    asked, dtype = dtype, accumulation(x)
+    out = room((*x.shape[:-1], num_features), asked if in_bits(asked, dtype) else dtype)
     features = out.reshape(-1, num_features)
     if sparse.issparse(x):
         rows = x.astype(dtype, copy=False)
@@ -31,7 +31,7 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_featu
         rows = np.ascontiguousarray(x, dtype=dtype).reshape(-1, x.shape[-1])
     write = _by_tiles if num_features >= 4 and num_features & (num_features - 1) == 0 else _by_blocks
     write(rows, index, weight, features)
-    return out
+    return out if asked is None else narrow(out, asked, held=False)
 
 
 def _by_tiles(rows: Any, index: NDArray[np.int64], weight: Float64, out: NDArray[Any]) -> None:
@@ -39,36 +39,42 @@ def _by_tiles(rows: Any, index: NDArray[np.int64], weight: Float64, out: NDArray
     count, points = out.shape
     weight = weight.copy()
     weight[0] *= 0.5 ** len(weight) * (2 / points) ** 0.5  # the spectra come doubled
-    tables = flat(index, np.int64, index.shape), flat(weight, out.dtype, weight.shape), *_tables(points, out.dtype)
+    dtype = rows.dtype
+    into: Any = out.reshape(-1)
+    tables = flat(index, np.int64, index.shape), flat(weight, dtype, weight.shape), *_tables(points, dtype)
     if sparse.issparse(rows):
         given = tuple(flat(part, part.dtype) for part in (rows.data, rows.indices, rows.indptr))
         sketch = sketch_csr
     else:
-        sketch, given = sketch_rows, (flat(rows, out.dtype), rows.shape[1])
-    fill = partial(sketch, *given, *tables, out.reshape(-1), count)
-    share(fill, -(-count // vector_length(out.dtype)), SECONDS * len(index) * out.size)  # a row to a lane
+        sketch, given, into = sketch_rows, (flat(rows, dtype), rows.shape[1]), written(out, dtype)
+    fill = partial(sketch, *given, *tables, into, count)
+    share(fill, -(-count // vector_length(dtype)), SECONDS * len(index) * out.size)  # a row to a lane
 
 
 def _by_blocks(rows: Any, index: NDArray[np.int64], weight: Float64, out: NDArray[Any]) -> None:
     """Write the features for any M."""
     count, points = out.shape
-    weights = amplitudes(points).astype(out.dtype)
+    dtype = rows.dtype
+    weights = amplitudes(points).astype(dtype)
 
     def fill(low: int, high: int) -> None:
-        room = np.empty((min(BLOCK, high - low), len(index), points), out.dtype)
+        room = np.empty((min(BLOCK, high - low), len(index), points), dtype)
         for start in range(low, high, BLOCK):
             stop = min(high, start + BLOCK)
             sketches = countsketch(rows[start:stop], index, weight, points, room[: stop - start])
             spectra = rfft(sketches)
             for i in range(1, len(index)):
                 spectra[:, 0] *= spectra[:, i]
-            parts = spectra[:, 0].view(out.dtype)  # (rows, 2 (M // 2 + 1))
+            parts = spectra[:, 0].view(dtype)  # (rows, 2 (M // 2 + 1))
             if points % 2:
                 parts[:, 1] = parts[:, 0]  # frequency 0 has an imaginary part of 0, which is left out
                 parts = parts[:, 1:]
             else:
                 parts[:, 1] = parts[:, points]
-            np.multiply(parts[:, :points], weights, out=out[start:stop])
+            if out.dtype == dtype:
+                np.multiply(parts[:, :points], weights, out=out[start:stop])
+            else:
+                out[start:stop] = narrow(parts[:, :points] * weights, out.dtype, held=False)
 
     share(fill, count, 3 * SECONDS * len(index) * out.size)
 

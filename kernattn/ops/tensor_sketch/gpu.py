@@ -6,11 +6,12 @@ Every sum is made by one thread in a fixed order, so that features are the same 
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._arrays.namespaces import Array, Float64, dtype_name
+from kernattn._arrays.namespaces import Array, Float64, dtype_name, namespace
 from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.constants import upload_once
 from kernattn.ops._cuda.sizes import C_TYPES, accumulator_of, ceil_div, options, pieces, power_of_two
@@ -59,17 +60,17 @@ def launch(rows: int, d: int, num_features: int, dtype: str, limits: runtime.Lim
     return TensorSketchLaunch(flags, accumulator, points.bit_length() - 1, warps, blocks, own, shared_bytes)
 
 
-def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int) -> Array:
+def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int, dtype: Any = None) -> Array:
     x = cupy.ascontiguousarray(x)
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]
     real = np.float64 if dtype_name(x) == "float64" else np.float32
     out = cupy.empty((*x.shape[:-1], num_features), dtype=real)
     if rows == 0:
-        return out
+        return _rounded(out, dtype)
     how = launch(rows, d, num_features, dtype_name(x), runtime.limits())
     if how is None:
         _by_transforms(x.reshape(rows, d), index, weight, out.reshape(rows, num_features))
-        return out
+        return _rounded(out, dtype)
     copies, name = len(index), np.dtype(real).name
     own = lists(index, weight, num_features, name)
     turns = upload_once(roots(num_features), name)
@@ -79,7 +80,11 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_featu
     kernel = runtime.Launch(how.defines, (how.blocks,), 32 * how.warps, how.shared_bytes)
     given = (x, own.first, own.column, own.weight, turns, slots)
     kernel.start("tensor_sketch", "tensor_sketch", *given, out, amplitude, *sizes)
-    return out
+    return _rounded(out, dtype)
+
+
+def _rounded(out: Array, dtype: Any) -> Array:
+    return out if dtype is None else namespace(out=out).astype(out, dtype, copy=False)
 
 
 def _by_transforms(x: Array, index: NDArray[np.int64], weight: Float64, out: Array) -> None:

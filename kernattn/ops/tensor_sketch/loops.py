@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Float64
 from kernattn.ops._numba.codegen.compile import compiled, inner, intrinsic
+from kernattn.ops._numba.codegen.halves import round_off
 from kernattn.ops._numba.codegen.memory import aligned, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.tiles.products import transpose
+from kernattn.ops._numba.tiles.rows import as_read, room_of
 from kernattn.ops.tensor_sketch.order import decimated, radices
 from kernattn.ops.tensor_sketch.transform_loops import complex_block, complex_product, transform, transform_sparse
 
@@ -143,14 +145,16 @@ def _sections(dim, features, rows, width):
 
 @compiled
 def sketch_rows(x, dim, index, weight, factors, pairs, turn, root, out, rows, low, high):
-    """Write the features of tiles low to high of rows; x (rows, dim) and out (rows, M) are flat."""
-    width, features = lanes(out), len(root)
+    """Write the features of tiles low to high of rows; x (rows, dim), flat, and out (rows, M), (floats, bits, kind)."""
+    floats, bits, kind = as_read(out)
+    width, features = lanes(x), len(root)
     points, copies = features // 2, len(index)
     apart = features * width
-    z, products, columns = aligned(2 * apart, out), aligned(apart, out), aligned(dim * width, out)
+    z, products, columns = aligned(2 * apart, x), aligned(apart, x), aligned(dim * width, x)
+    room = aligned(room_of(apart, out), x)
     sections = _sections(dim, features, rows, width)
     order = np.empty((copies, dim), np.int64)
-    shares = np.empty((copies, sections // 8, 16 * dim), out.dtype)
+    shares = np.empty((copies, sections // 8, 16 * dim), x.dtype)
     starts = np.empty((copies, points // max(sections, 1) + 1), np.int64)
     if sections > 0:
         for i in range(copies):
@@ -172,7 +176,11 @@ def sketch_rows(x, dim, index, weight, factors, pairs, turn, root, out, rows, lo
                 transform(line, points, factors)
             if i > 0 or copies == 1:
                 _multiply_spectra(z, 2 if i == 1 else 1, i < 2, pairs, turn, products)
-        transpose(products, 0, width, features, count, out, start * features, features)
+        if kind == 0:
+            transpose(products, 0, width, features, count, floats, start * features, features)
+        else:
+            transpose(products, 0, width, features, count, room, 0, features)
+            round_off(room, 0, count * features, bits, kind, start * features)
 
 
 @compiled

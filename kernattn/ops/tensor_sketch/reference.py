@@ -1,6 +1,7 @@
 """Tensor sketches in array-API: count sketches, transforms, products, and parts side by side."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from kernattn.ops.countsketch.reference import countsketch
 from kernattn.ops.tensor_sketch.order import order
 
 
-def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int) -> Array:
+def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int, dtype: Any = None) -> Array:
     """Return the features of rows, (..., n, M)."""
     sketches = countsketch(x, index, weight, num_features)  # (..., n, p, M)
     xp = namespace(sketches=sketches)
@@ -22,7 +23,8 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_featu
         product = xp.take(product, constant(xp, order(num_features), xp.int32, sketches), axis=-1)
         parts = xp.stack([xp.real(product), xp.imag(product)], axis=-1)
         ends.append(xp.reshape(parts, (*product.shape[:-1], -1)))
-    return xp.concat(ends, axis=-1) * constant(xp, amplitudes(num_features), sketches.dtype, sketches)
+    found = xp.concat(ends, axis=-1) * constant(xp, amplitudes(num_features), sketches.dtype, sketches)
+    return found if dtype is None else xp.astype(found, dtype, copy=False)
 
 
 @cache

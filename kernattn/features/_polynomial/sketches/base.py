@@ -58,6 +58,11 @@ class PolynomialSketch(FeatureMap):
     def _product(self, x: Any, backend: str | None) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
 
+    def _rounded(self, x: Array, backend: str | None, dtype: Any) -> Array:
+        """Return these features of dense rows in another dtype."""
+        found = self._product(x, backend)
+        return namespace(found=found).astype(found, dtype, copy=False)
+
     @abstractmethod
     def _pair_variance(self, pair: PairSums, num_features: int) -> Float64:
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
@@ -160,7 +165,7 @@ class PolynomialSketch(FeatureMap):
         limit = ENDS[dtype_name(rows)].held ** (1 / self.kernel.degree) / self._width
         if anywhere(xp.isfinite(rows) & (xp.abs(rows) > limit / max(1.0, self.kernel.gamma))):
             return multiplied(self._scaled(x, backend), x)
-        return xp.astype(self._product(augment(self.kernel, rows), backend), x.dtype, copy=False)
+        return self._rounded(augment(self.kernel, rows), backend, x.dtype)
 
 
 def _check_csr(x: Any, dim: int) -> None:

@@ -79,6 +79,10 @@ class TensorSketch(PolynomialSketch):
         phi: Array = sketch(x, self.index, self._weight, self.buckets)
         return phi
 
+    def _rounded(self, x: Array, backend: str | None, dtype: Any) -> Array:
+        phi: Array = OP.implementation(x, backend)(x, self.index, self._weight, self.buckets, dtype)
+        return phi
+
     def _pair_variance(self, pair: PairSums, num_features: int) -> Float64:
         p, m = self.kernel.degree, num_features
         square, cross = pair.square**p, (pair.norms + pair.square - pair.shared) ** p

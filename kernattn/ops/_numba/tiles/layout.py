@@ -57,6 +57,11 @@ def has_bits(array: Array, dtype: np.dtype[Any]) -> bool:
     return own.itemsize == 2 and own.char in "eE" and own.isnative and array.size > 0 and dtype is _SINGLE
 
 
+def in_bits(asked: np.dtype[Any] | None, dtype: np.dtype[Any]) -> bool:
+    """Whether loops of a dtype write results in the one that is asked for as 16 bits."""
+    return asked is not None and has_bits(np.empty(1, asked), dtype)
+
+
 def kind_of(array: Array) -> int:
     """Return the kind of 16-bit floats."""
     return FLOAT16 if array.dtype.char == "e" else BFLOAT16
@@ -86,17 +91,27 @@ def rows(array: Array, dtype: np.dtype[Any]) -> Rows:
 
 
 def token_rows(array: Array, dtype: np.dtype[Any]) -> Rows:
-    """Return the same of rows of one token, as arrays of the writeable type."""
-    if array.dtype is dtype or not has_bits(array, dtype):
+    """Return the same of rows of one token, as arrays of the writeable type: in as few calls as may be."""
+    own = array.dtype
+    if own is dtype:
         return plain(array, dtype), _NO_BITS_WRITTEN, 0
-    return unwritten(dtype), *_bits(array if array.flags.carray else array.copy())
+    kind = _KINDS.get(own)
+    if kind is None:
+        if not has_bits(array, dtype):
+            return plain(array, dtype), _NO_BITS_WRITTEN, 0
+        kind = _KINDS[own] = kind_of(array)
+    elif dtype is not _SINGLE or array.size == 0:
+        return plain(array, dtype), _NO_BITS_WRITTEN, 0
+    bits = array.view(_WORD).ravel()
+    return _NO_FLOATS, bits if bits.flags.carray else bits.copy(), kind
 
 
 def written(array: NDArray[Any], dtype: np.dtype[Any]) -> Rows:
     """Return room for numbers that are written, in the dtype of sums or with 16 bits."""
-    if array.dtype == dtype:
+    own = array.dtype
+    if own is dtype or own == dtype:
         return array.reshape(-1), _NO_BITS_WRITTEN, 0
-    return unwritten(dtype), *_bits(array)
+    return _NO_FLOATS, array.view(_WORD).reshape(-1), _KINDS[own] if own in _KINDS else kind_of(array)
 
 
 def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -130,6 +145,10 @@ def narrow(out: NDArray[Any], dtype: np.dtype[Any], held: bool = True) -> NDArra
         return out.astype(dtype)
 
 
+_KINDS: dict[np.dtype[Any], int] = {}
+"""Kinds of the dtypes of 16 bits that tokens had."""
+
+_NO_FLOATS = np.zeros(0, _SINGLE)
 _NO_BITS, _NO_BITS_WRITTEN = flat(np.zeros(0, _WORD), _WORD), np.zeros(0, _WORD)
 
 NO_MASK = flat(np.zeros(0), bool)
