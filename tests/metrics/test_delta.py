@@ -1,6 +1,7 @@
 """Bias and variance of attention's output against Monte Carlo over redraws."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -84,9 +85,9 @@ def test_orthogonal_rows_against_quadrature(sign):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("scale", [0.5, 1.0, 1.5])
-@pytest.mark.parametrize("m", [16, 64, 256])
-@pytest.mark.parametrize("estimator", ["positive", "trigonometric"])
+@pytest.mark.parametrize(
+    ("m", "scale", "estimator"), turns(product([16, 64, 256], [0.5, 1.0, 1.5]), ["positive", "trigonometric"])
+)
 def test_where_it_is_trusted_it_is_right(estimator, m, scale):
     """Over maps and sizes: measured over predicted error is near 1 where theory trusts the expansion."""
     d, keys, draws = 4, 24, 400

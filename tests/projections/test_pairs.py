@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
+from covering import turns
 from kernattn.projections import NORM_LAWS, Pair
 
 
@@ -31,8 +32,7 @@ def test_independent_norms_at_an_angle(d, cosine):
         np.testing.assert_allclose(Pair(cosine).log_moment(chi, d, t2, tilt), np.log(wanted(t2, tilt)), atol=1e-9)
 
 
-@pytest.mark.parametrize("cosine", [-0.5, 0.0, 1.0])
-@pytest.mark.parametrize("d", [1, 2, 5, 64])
+@pytest.mark.parametrize(("d", "cosine"), turns([1, 2, 5, 64], [-0.5, 0.0, 1.0]))
 def test_coupled_norms_at_an_angle(d, cosine):
     """Against an integral over the norm of one of them."""
     law = stats.chi(d)
