@@ -24,7 +24,7 @@ from kernattn.transfer._rows import Sequence as Rows
 
 FITTED_TO = 512  # rows of a head at most
 JUDGES = 4  # one sequence of so many is judged on
-BIASES = np.linspace(-3.0, 3.0, 7)  # of exact scores: tried first, then between the neighbours of the best
+BIASES = np.linspace(-8.0, 8.0, 9)  # of exact scores: tried first, then between the neighbours of the best
 RIDGE = 1e-3  # of a query's factor, on columns of size 1
 
 

@@ -94,17 +94,7 @@ def transfer(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import kernattn as ka
-    >>> from kernattn.transformer import Config, forward, initial_params, transfer
-    >>> config = Config(dim=8, layers=1, heads=2, vocab=5, length=32)
-    >>> params = {name: 3 * x for name, x in initial_params(config, rng=0).items()}
-    >>> tokens = np.random.default_rng(0).integers(5, size=(8, 32))
-    >>> moved = transfer(params, config, [tokens], num_features=16, sequences=8)
-    >>> moved["layers.0"].error < moved["layers.0"].random_error
-    True
-    >>> forward(params, config, tokens, attention=moved).shape
-    (8, 32, 5)
+    See the page on transfer in the guide: a fit takes seconds.
     """
     instance_of("config", config, Config)
     check_params(params, config)
