@@ -16,6 +16,7 @@ pytest.importorskip("sklearn")
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "image_generation"
 MODULES = (
     "baselines", "choose", "files", "generate", "images", "judge", "memory", "methods", "pictures", "report", "train",
+    "transfer",
 )  # fmt: skip
 
 
@@ -235,3 +236,11 @@ def test_shipped_models_are_small_and_drawn_from_without_torch(modules, tmp_path
     command = [sys.executable, "-c", code, str(paths[0]), "--count", "10", "--out", str(tmp_path)]
     subprocess.run(command, cwd=FOLDER, check=True, capture_output=True)
     assert {path.suffix for path in tmp_path.iterdir()} == {".png", ".json"}
+
+
+def test_a_trained_model_is_taken_over(modules, tmp_path, monkeypatch):
+    monkeypatch.setattr("kernattn.features._fitted.learn.STEPS", 30)
+    rows = modules["transfer"].run(tmp_path, [0], 20, 1, features=16)
+    bits = {row["attention"]: row["bits"] for row in rows}
+    assert bits["softmax"] < bits["fitted maps"] < min(found for name, found in bits.items() if "FAVOR+" in name)
+    assert all(row["after"] < 6 for row in rows)
