@@ -3,6 +3,7 @@
 from kernattn.studies._presets.attention.study import ATTENTION
 from kernattn.studies._presets.attention_error import ATTENTION_ERROR
 from kernattn.studies._presets.capacity import CAPACITY
+from kernattn.studies._presets.coverage import COVERAGE
 from kernattn.studies._presets.dtype import DTYPE
 from kernattn.studies._presets.estimators.findings import ESTIMATORS
 from kernattn.studies._presets.gates import GATED_DIGITS
@@ -34,6 +35,7 @@ PRESETS: dict[str, Preset] = {
     "polynomial-sketch": POLYNOMIAL_SKETCH,
     "nystrom": NYSTROM,
     "regression": REGRESSION,
+    "coverage": COVERAGE,
     "redraw": REDRAW,
     "estimators": ESTIMATORS,
     "learned": LEARNED,
