@@ -20,7 +20,7 @@ from kernattn.studies._records import Record, names, select
 from kernattn.studies._sweep import Cell, Sweep
 
 KERNEL, DIM, NOISE = Matern(2.5, 0.8), 2, 0.1
-NEW, FUNCTIONS, DRAWN = 100, 20, 1000
+NEW, FUNCTIONS, DRAWN = 100, 10, 400
 REACH = 2.0  # of the coordinates of any row
 PLACES = {"inside": (0.0, 0.9), "edge": (0.9, 1.1), "outside": (1.5, REACH)}
 """Where rows are asked, by the largest size of a coordinate; those that were learnt from have 1 at most."""
@@ -150,7 +150,7 @@ COVERAGE = Preset(
     "the function less often than they say (variance starvation, Wang et al. 2018). Landmarks that add what they lack "
     "of the kernel, bases whose error is small on the whole domain, and functions that are drawn by Matheron's rule "
     "(Wilson et al. 2020) do not have that defect.",
-    cost="quick 8, full 250 CPU seconds, after the first run has compiled",
+    cost="quick 8, full 300 CPU seconds, after the first run has compiled",
     sweep="kernattn.studies._presets.coverage:sweep",
     verdicts=verdicts,
     figures={
