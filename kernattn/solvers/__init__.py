@@ -11,6 +11,7 @@ from operator import add
 
 from kernattn._runtime.deprecated import old_names
 from kernattn.solvers._accumulate import accumulate
+from kernattn.solvers._draws import Draws
 from kernattn.solvers._files import load_moments, save_moments
 from kernattn.solvers._folds import CrossValidation, cross_validate
 from kernattn.solvers._gp import EvidenceGradient, GaussianProcess, gp
@@ -27,6 +28,7 @@ from kernattn.solvers._tune import Tuned, tune
 __all__ = [
     "Components",
     "CrossValidation",
+    "Draws",
     "EvidenceGradient",
     "GaussianProcess",
     "KernelRidge",

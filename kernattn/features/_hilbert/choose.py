@@ -236,7 +236,7 @@ def _lengths(kernel: Kernel, d: int) -> Float64:
 
 
 def _points(low: Float64, high: Float64) -> Float64:
-    """Return points of the domain: its corners, its centre, and others that fill it evenly, by powers of an irrational number."""
+    """Return points of the domain: its corners, its centre, and others that fill it evenly."""
     d = len(low)
     root = 2.0
     for _ in range(60):

@@ -141,7 +141,7 @@ def draw_covered(records: Sequence[Record], ax: Any) -> None:
         look = {"markersize": 4.0, "linewidth": 1.4, **WAYS[way].look}
         draw_band(ax, select(here, way=way), "level", "covered", look, WAYS[way].label)
     ax.plot([0.4, 1.0], [0.4, 1.0], color=GREY, linewidth=1.0, linestyle=":")
-    ax.set(xlabel="level of the interval", ylabel="part of functions that it holds", ylim=(0, 1), xticks=levels)
+    ax.set(xlabel="level of the interval", ylabel="part of functions that it holds", ylim=(0, 1), xticks=levels[:2])
 
 
 COVERAGE = Preset(
