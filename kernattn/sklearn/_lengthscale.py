@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn.errors import KernattnError
 from kernattn.features import FeatureMap, random_features
-from kernattn.kernels import Cauchy, Kernel, Laplacian, Sech, SkewedChi2
+from kernattn.kernels import Cauchy, Kernel, Laplacian, Periodic, Sech, SkewedChi2
 from kernattn.kernels._stationary import Stationary
 from kernattn.solvers._check import take_rows
 from kernattn.solvers._digests import digests_of
 from kernattn.solvers._penalty import hold_out
 from kernattn.solvers._tune import OBJECTIVES, Search, search_lengthscales
 
-BY_AXES = (Cauchy, Laplacian, Sech, SkewedChi2)
+BY_AXES = (Cauchy, Laplacian, Periodic, Sech, SkewedChi2)
 ROWS, FEATURES = 2048, 256  # that a search looks at
 FEW = 25  # rows that differ, below which the evidence tells nothing
 STEPS = 30
