@@ -218,6 +218,9 @@ class Swap:
         return f"Swap({self.transfer!r})"
 
 
+Swap.__module__ = "kernattn.torch"  # one class for the pages of this room and of huggingface's
+
+
 def transfer(
     model: nn.Module,
     batches: Iterable[Any],
