@@ -209,7 +209,8 @@ class Widths(NamedTuple):
 def descend(loss_of: Loss, axes: Coordinates, start: Float64, part: float, most: int) -> tuple[Float64, int, float]:
     """Return a point, the steps of L-BFGS to it, and the part by which the sum can fall from there, of itself.
 
-    The steps end once that is `part` or less, as far as the coordinates are as steep everywhere as a unit Hessian.
+    The steps end once that is `part` or less, as far as the coordinates are as steep everywhere as a unit Hessian. What
+    is returned counts by what the steps met as well: where a sum flattens, the old Hessian hides how far it falls yet.
     """
     left = np.inf
 
@@ -226,7 +227,8 @@ def descend(loss_of: Loss, axes: Coordinates, start: Float64, part: float, most:
 
     options = {"maxiter": most, "ftol": 0.0, "gtol": 0.0, "maxfun": 20 * most}
     found = optimize.minimize(value, axes.of(start).ravel(), jac=True, method="L-BFGS-B", callback=end, options=options)
-    return axes.back(found.x.reshape(start.shape)), found.nit, left
+    met = float(found.jac @ found.hess_inv.matvec(found.jac)) / 2 / found.fun
+    return axes.back(found.x.reshape(start.shape)), found.nit, max(left, met)
 
 
 def judge(scores: Float64, codes: NDArray[np.intp]) -> tuple[Float64, Float64]:

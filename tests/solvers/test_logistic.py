@@ -213,3 +213,17 @@ def test_features_that_are_not_kept(monkeypatch):
     kept = ka.solvers.logistic(X, PHI, y=THREE, penalty=0.1)
     monkeypatch.setattr(_softmax, "KEPT", 100)
     np.testing.assert_array_equal(ka.solvers.logistic(X, PHI, y=THREE, penalty=0.1).weights, kept.weights)
+
+
+@pytest.mark.parametrize("seed", [14, 26, 29])
+def test_the_sum_cannot_fall_by_more_than_the_tolerance(seed):
+    n = (6, 20, 30, 80)[seed % 4]
+    x = 30 * np.random.default_rng(seed).standard_normal((n, 4))  # a plane divides them: the sum flattens as it falls
+    y, phi = x[:, 0] > np.median(x[:, 0]), ka.features.elu1()
+
+    def total(tolerance):
+        fit = ka.solvers.logistic(x, phi, y=y, penalty=1e-3, tolerance=tolerance)
+        scores = phi(x) @ fit.weights + fit.intercept
+        return np.sum(np.logaddexp(0, np.where(y, -scores, scores))) + 0.5e-3 * np.sum(fit.weights**2)
+
+    assert total(1e-6) <= total(1e-14) * (1 + 1e-6)
