@@ -79,6 +79,21 @@ def test_the_formula(ends):
     np.testing.assert_allclose(phi.scales(K.Gaussian(2.0)), np.sqrt(8 * np.pi * np.exp(-2 * np.sum(omegas**2, axis=1))))
 
 
+@pytest.mark.parametrize("ends", ["dirichlet", "neumann", "periodic"])
+def test_functions_in_any_order(ends):
+    """On one axis too a feature is that of its index, whatever its place: each alone, weights and slopes included."""
+    kernel = K.Periodic(lengthscale=0.7, period=2.0) if ends == "periodic" else K.Gaussian(0.4)
+    phi = hilbert(kernel, (-1.0, 1.0), 5, **({} if ends == "periodic" else {"ends": ends}))
+    x, first = RNG.uniform(-1, 1, (6, 1)), int(ends == "dirichlet")
+    for which in ([first, first + 1, first + 2], [4, first, 2, 2]):
+        some = replace(phi, indices=np.array(which)[:, None])
+        found = [replace(phi, indices=np.array([[i]])) for i in which]
+        np.testing.assert_allclose(some(x), np.hstack([one(x) for one in found]), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(some(x), some.basis(x) * some.scales(), rtol=1e-12, atol=1e-14)
+        slopes = [ka.vjp(one, x)[1](np.ones((6, 1))).x for one in found]
+        np.testing.assert_allclose(ka.vjp(some, x)[1](np.ones((6, len(which)))).x, sum(slopes), rtol=1e-11, atol=1e-12)
+
+
 def test_eigenfunctions_are_orthonormal():
     nodes, weights = np.polynomial.legendre.leggauss(60)
     for phi in (

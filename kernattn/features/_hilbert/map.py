@@ -22,6 +22,7 @@ from kernattn._arrays.namespaces import (
     indices,
     namespace,
     placement,
+    without_flags,
     zeros,
 )
 from kernattn._maps.spec import ScaledFeatures
@@ -133,9 +134,18 @@ class Hilbert(DeterministicMap):
     def scaled_query(self, x: Array) -> ScaledFeatures:
         xp = namespace(x=x)
         x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
-        return ScaledFeatures(
-            self._basis(xp, x) * self._scales_beside(xp, x), zeros(xp, (*x.shape[:-1], 1), x.dtype, x)
-        )
+        return ScaledFeatures(self._weighted(xp, x), zeros(xp, (*x.shape[:-1], 1), x.dtype, x))
+
+    @without_flags
+    def _computed(self, x: Array, key: bool) -> Array:
+        xp = namespace(x=x)  # log scales are 0: nothing is multiplied
+        values = self._weighted(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+        return xp.astype(values, x.dtype, copy=False)
+
+    def _weighted(self, xp: ModuleType, x: Array) -> Array:
+        if self.dim == 1 and self._along[0][1] is None:  # one product fewer
+            return self._table(xp, x, 0, False, self._own_scales)
+        return self._basis(xp, x) * self._scales_beside(xp, x)
 
     def _scales_beside(self, xp: ModuleType, x: Array) -> Array:
         return constant(xp, self._own_scales, x.dtype, x)
@@ -151,12 +161,26 @@ class Hilbert(DeterministicMap):
     def _axes(self, xp: ModuleType, x: Array, slope: bool) -> list[Array]:
         """Return e_j(x_i) of each axis (..., n, M), or their derivatives."""
         parts = []
-        for i in range(self.dim):
-            which, back = np.unique(self.indices[:, i], return_inverse=True)
-            length = float(self.upper[i] - self.lower[i])
-            table = _functions(xp, self.ends, which, length, x[..., i, None] - float(self.lower[i]), slope)
-            parts.append(xp.take(table, indices(xp, back.reshape(-1), x), axis=-1))
+        for i, (_, back) in enumerate(self._along):
+            table = self._table(xp, x, i, slope)
+            parts.append(table if back is None else xp.take(table, indices(xp, back, x), axis=-1))
         return parts
+
+    def _table(self, xp: ModuleType, x: Array, i: int, slope: bool, weights: Float64 | float = 1.0) -> Array:
+        """Return each function of an axis at x_i once, (..., n, m), times weights, or its derivatives."""
+        length = float(self.upper[i] - self.lower[i])
+        z = x[..., i, None] - float(self.lower[i])
+        return _functions(xp, self.ends, self._along[i][0], length, z, slope, weights)
+
+    @lazy
+    def _along(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64] | None]]:
+        """Return the functions of each axis, and which of them each feature has: None where it is that of its place."""
+        found: list[tuple[NDArray[np.int64], NDArray[np.int64] | None]] = []
+        for column in self.indices.T:
+            which, back = np.unique(column, return_inverse=True)
+            same = np.array_equal(back, np.arange(len(which)))
+            found.append((which, None if same else back.reshape(-1)))
+        return found
 
     def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Array | None]]:
         xp = namespace(x=x)
@@ -224,15 +248,26 @@ def check_ends(kernel: Kernel, ends: str) -> None:
         raise ParameterError(f"ends must be 'periodic' for a Periodic kernel and no other; got {ends!r}")
 
 
-def _functions(xp: ModuleType, ends: str, which: NDArray[np.int64], length: float, z: Array, slope: bool) -> Array:
-    """Return eigenfunctions (..., n, m) at z (..., n, 1), measured from the lower end, or their derivatives."""
+def _functions(
+    xp: ModuleType,
+    ends: str,
+    which: NDArray[np.int64],
+    length: float,
+    z: Array,
+    slope: bool,
+    weights: Float64 | float,
+) -> Array:
+    """Return weighted eigenfunctions (..., n, m) at z (..., n, 1), from the lower end, or their derivatives."""
     host = frequencies(ends, which[:, None], np.array([length]))[:, 0]
-    omega = constant(xp, host, z.dtype, z)
-    flat = which == 0
-    size = constant(xp, np.where(flat & (ends != "dirichlet"), length**-0.5, (2 / length) ** 0.5), z.dtype, z)
-    cosine = np.full(len(which), ends == "neumann") if ends != "periodic" else (which % 2 == 1) | flat
-    cosine_there = xp.asarray(cosine, **placement(z))
-    angle = omega * z
+    size = np.where((which == 0) & (ends != "dirichlet"), length**-0.5, (2 / length) ** 0.5) * weights
+    cosine = np.full(len(which), ends == "neumann") if ends != "periodic" else (which % 2 == 1) | (which == 0)
     if slope:
-        return size * omega * xp.where(cosine_there, -xp.sin(angle), xp.cos(angle))
-    return size * xp.where(cosine_there, xp.cos(angle), xp.sin(angle))
+        size, cosine = size * host * np.where(cosine, -1, 1), ~cosine
+    angle = constant(xp, host, z.dtype, z) * z
+    if cosine.all():
+        waves = xp.cos(angle)
+    elif cosine.any():
+        waves = xp.where(xp.asarray(cosine, **placement(z)), xp.cos(angle), xp.sin(angle))
+    else:
+        waves = xp.sin(angle)
+    return constant(xp, size, z.dtype, z) * waves
