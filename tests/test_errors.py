@@ -1,10 +1,13 @@
 """What cannot work is refused before any work, by an error that names what was given and what is allowed."""
 
+import re
+
 import numpy as np
 import pytest
 
 import kernattn as ka
 from kernattn import errors
+from kernattn._runtime import elsewhere
 from refusals import DRAWN, F32, PHI, causal, every_form, linear, refused, x
 from xp import KINDS
 
@@ -176,3 +179,42 @@ def test_maps_check_their_input():
         DRAWN.variance(x(5, 4), KINDS[2].asarray(x(5, 4)))
     with refused(errors.ShapeError, "(2, 4)", "(3, 4)"):
         DRAWN.variance(x(2, 4), x(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ka.kernels.Gaussian(gamma=0.1), "lengthscale = 1 / sqrt(2 gamma)"),
+        (lambda: ka.kernels.Matern(length_scale=2.0), "lengthscale here"),
+        (lambda: ka.random_features(ka.kernels.Gaussian, 4, 16), "write its parameters in brackets"),
+        (lambda: ka.random_features(ka.kernels.Gaussian(), 4, 16, "RBFSampler"), "'trigonometric'"),
+        (lambda: ka.random_features(ka.kernels.Softmax(), 4, 16, "FAVOR+"), "'positive' with projection='orthogonal'"),
+        (lambda: ka.random_features(ka.kernels.Softmax(), 4, 16, projection="orf"), "'orthogonal' here"),
+        (lambda: ka.random_features(ka.kernels.Softmax(), 4, 16, projection="fast_food"), "did you mean 'fastfood'?"),
+        (lambda: ka.features.nystrom(x(9, 4), ka.kernels.Gaussian(), 4, method="random"), "'uniform'"),
+        (lambda: ka.features.nystrom(x(9, 4), ka.kernels.Gaussian(), 10), "the 9 rows"),
+    ],
+)
+def test_names_of_other_libraries_are_told(call, words):
+    with pytest.raises((ValueError, TypeError)) as told:
+        call()
+    assert words in str(told.value)
+
+
+def test_keywords_of_ones_own_are_no_others():
+    """`gamma` is a parameter of a polynomial kernel; what nobody knows stays Python's own error."""
+    assert ka.kernels.Polynomial(gamma=0.5).gamma == 0.5
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'gammas'$"):
+        ka.kernels.Gaussian(gammas=0.1)
+    with pytest.raises(ValueError, match=r"got 'none'$"):
+        ka.random_features(ka.kernels.Softmax(), 4, 16, projection="none")
+
+
+def test_every_name_that_is_told_is_one():
+    names = {"kernel": ka.kernels.KERNELS, "projection": ka.projections.PROJECTIONS, "method": ka.features.LANDMARKS}
+    names["estimator"] = (*ka.features.ESTIMATORS, *ka.features.LANDMARKS)
+    known = {each for group in names.values() for each in group} | {"orthogonal", "precomputed"}
+    for name, told in elsewhere.NAMES.items():
+        assert not told.keys() & set(names[name]) - set(ka.features.LANDMARKS)
+        for text in told.values():
+            assert set(re.findall(r"'(\w+)'", text)) <= known, text

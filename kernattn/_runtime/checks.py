@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._runtime.elsewhere import meant
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 
 HUGE = 1e100  # the largest size of a map's numbers: their squares and products do not overflow
@@ -72,7 +73,10 @@ def _encodes(text: str) -> bool:
 def instance_of(name: str, value: Any, kind: type, example: str = "") -> None:
     """Raise unless `value` is of a class of kernattn; this error says everywhere that it is another object."""
     if not isinstance(value, kind):
-        raise DTypeError(f"{name} must be a {kind.__name__}{example and f', {example}'}; got {shown(value)}")
+        itself = (
+            ": write its parameters in brackets after it" if isinstance(value, type) and issubclass(value, kind) else ""
+        )
+        raise DTypeError(f"{name} must be a {kind.__name__}{example and f', {example}'}; got {shown(value)}{itself}")
 
 
 def array_of(value: Any) -> NDArray[Any]:
@@ -108,7 +112,7 @@ def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
     """Return `value`, which must be one of the allowed names."""
     names = tuple(allowed)
     if not isinstance(value, str) or value not in names:
-        raise ParameterError(f"{name} must be one of {', '.join(names)}; got {shown(value)}")
+        raise ParameterError(f"{name} must be one of {', '.join(names)}; got {shown(value)}{meant(name, value, names)}")
     return value
 
 

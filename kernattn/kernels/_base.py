@@ -12,13 +12,14 @@ from typing import Any, ClassVar, final
 from kernattn._arrays.namespaces import Array, anywhere
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import instance_of, moderate_number, shown
+from kernattn._runtime.elsewhere import ToldKeywords
 from kernattn._sums.units import balanced
 from kernattn.errors import ParameterError
 from kernattn.kernels._pairwise import Pairwise
 from kernattn.kernels._rows import Rows
 
 
-class Kernel(Pairwise):
+class Kernel(ToldKeywords, Pairwise):
     r"""A kernel :math:`k(x, y)` on rows of d numbers.
 
     A kernel is a frozen value: kernels with equal parameters are equal, and can be keys of a dict. Calling it gives

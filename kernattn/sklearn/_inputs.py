@@ -20,6 +20,12 @@ def check_rows(estimator: Any, x: Any, *y: Any, **options: Any) -> Any:
     """Check rows, and targets if given, as scikit-learn does; return float32 and float64 rows as they are, others as
     float64.
     """
+    if sparse.issparse(x) and not estimator._sparse_format:
+        raise TypeError(
+            "Sparse rows are for polynomial kernels alone (kernel='polynomial', or PolynomialSketchFeatures), and not "
+            "for landmarks or the estimator 'exact'. For others make them dense: X.toarray(), or fewer columns by "
+            "scikit-learn's TruncatedSVD"
+        )
     return validate_data(estimator, x, *y, dtype=_floats(x), accept_sparse=estimator._sparse_format, **options)
 
 

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import one_of, positive_integer, shown
+from kernattn._runtime.elsewhere import ToldKeywords, meant
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import ESTIMATORS, LANDMARKS, FeatureMap, estimators, nystrom, random_features
 from kernattn.kernels import (
@@ -44,7 +45,10 @@ def make_kernel(
     elif isinstance(named, Kernel):
         made = named
     else:
-        raise DTypeError(f"kernel must be one of {', '.join(KERNELS)}, or a kernel of ka.kernels; got {shown(named)}")
+        raise DTypeError(
+            f"kernel must be one of {', '.join(KERNELS)}, or a kernel of ka.kernels, such as ka.kernels.Gaussian(2.0); "
+            f"got {shown(named)}{_other(named)}"
+        )
     if not isinstance(made, Stationary):
         if lengthscale is not None:
             raise ParameterError(f"lengthscale must be None for {shown(made)}; got {shown(lengthscale)}")
@@ -65,6 +69,15 @@ def make_kernel(
     return usual if search is None or lengthscale == "scale" else search(usual, lengthscale == "ard")
 
 
+def _other(kernel: object) -> str:
+    """Return what to do with what is no kernel of ours."""
+    if isinstance(kernel, type) and issubclass(kernel, Kernel):
+        return f": {kernel.__name__}() is one"
+    if callable(kernel):
+        return ": a function of your own has no map; ka.features.nystrom takes its matrix, as kernel='precomputed'"
+    return ""
+
+
 def nystrom_map(kernel: Kernel, estimator: Any, method: str, x: Array) -> FeatureMap:
     """Return the Nystrom map of landmarks among the rows, of as many as there are at most."""
     number = min(positive_integer("num_features", estimator.num_features), x.shape[0])
@@ -77,8 +90,11 @@ def draw_map(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
     if isinstance(name, str) and name in LANDMARKS:
         return nystrom_map(kernel, estimator, name, x)
     if not (isinstance(name, str) and name in ("auto", *ESTIMATORS)):
-        known = ", ".join((*estimators(kernel), *LANDMARKS))
-        raise ParameterError(f"estimator must be 'auto' or one of {known} for {shown(kernel)}; got {shown(name)}")
+        known = (*estimators(kernel), *LANDMARKS)
+        hint = meant("estimator", name, known)
+        raise ParameterError(
+            f"estimator must be 'auto' or one of {', '.join(known)} for {shown(kernel)}; got {shown(name)}{hint}"
+        )
     projection = usual_projection(kernel) if estimator.projection is None else estimator.projection
     number, dim = positive_integer("num_features", estimator.num_features), x.shape[1]
     if isinstance(kernel, AdditiveChi2):  # takes odd multiples of the dimension
@@ -100,7 +116,7 @@ def sparse_format(kernel: Any, estimator: Any) -> str | bool:
     return "csr" if sketched and estimator not in ("exact", *LANDMARKS) else False
 
 
-class MapEstimator(BaseEstimator):
+class MapEstimator(ToldKeywords, BaseEstimator):
     """An estimator on the features of a map.
 
     Subclasses say their parameters as fields of a dataclass, which writes the explicit constructor that scikit-learn

@@ -1,5 +1,7 @@
 """The estimators of kernattn.sklearn keep scikit-learn's rules: its own checks, kinds of rows, copies, searches."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 
@@ -171,3 +173,29 @@ def test_weights_are_routed(cls):
             assert asked.partial_fit.requests["sample_weight"]
     alone = cls(**GIVEN).fit(StandardScaler().fit_transform(X), y, sample_weight=W)
     np.testing.assert_allclose(answer(got), answer(alone, StandardScaler().fit_transform(X)), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: FeatureRidge(gamma=0.1), "write lengthscale = 1 / sqrt"),
+        (lambda: FeatureRidge(alpha=1.0), "that is ridge here"),
+        (lambda: FeatureGP(alpha=1.0), r"noise\*\*2"),
+        (lambda: FeatureLogistic(C=1.0), "1 / ridge"),
+        (lambda: RandomFeatures(n_components=8), "num_features"),
+        (lambda: FeatureRidge(rng=0), "random_state"),
+        (lambda: FeatureRidge("rbf").fit(X, Y), "'gaussian' here"),
+        (lambda: FeatureRidge("Gaussian").fit(X, Y), "did you mean 'gaussian'"),
+        (lambda: FeatureRidge(np.dot).fit(X, Y), "a function of your own"),
+        (lambda: FeatureRidge(ka.kernels.Gaussian).fit(X, Y), r"Gaussian\(\) is one"),
+        (lambda: FeatureRidge(estimator="nystroem").fit(X, Y), "'rpcholesky'"),
+        (lambda: NystromFeatures(method="random").fit(X), "'uniform' here"),
+        (lambda: NystromFeatures().fit(sparse.csr_array(X)), "Sparse rows are for polynomial kernels"),
+    ],
+)
+def test_what_scikit_learn_calls_it(call, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        call()
+    assert FeaturePCA(n_components=3).n_components == 3
+    assert PolynomialSketchFeatures(gamma=2.0).gamma == 2.0
+    assert next(iter(signature(FeatureRidge).parameters)) == "kernel"
