@@ -79,6 +79,9 @@ def test_what_cannot_be_is_named(tmp_path):
         transfer(nn.Sequential(LinearAttention()), [rows()])
     with pytest.raises(ParameterError, match="got SoftmaxAttention itself one"):
         transfer(SoftmaxAttention(), [rows()])
+    for one in (rows(), {"x": rows()}):
+        with pytest.raises(ParameterError, match="batches must be an iterable of batches, such as a list of one"):
+            transfer(Model(), one)
     with pytest.raises(ParameterError, match="scale must be a positive number"):
         SoftmaxAttention(scale=0.0)
     with pytest.raises(FileNotFoundError, match="holds no transfer: there is none"):

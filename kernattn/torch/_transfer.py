@@ -355,6 +355,8 @@ def check_names(made: Transfer, names: Iterable[str]) -> None:
 
 def run_model(model: nn.Module, batches: Iterable[Any]) -> None:
     """Run a model over batches as in evaluation, and leave its modules in the modes in which they were."""
+    if isinstance(batches, Tensor | Mapping | str):
+        raise ParameterError(f"batches must be an iterable of batches, such as a list of one; got {shown(batches)}")
     with _evaluation(model), torch.no_grad():
         for batch in batches:
             if isinstance(batch, Mapping):

@@ -237,6 +237,8 @@ def test_refusals():
             hilbert(gaussian, domain, 4)
     with pytest.raises(ParameterError, match="4 axes at most; got 5"):
         hilbert(gaussian, [[0.0, 1.0]] * 5, 4)
+    with pytest.raises(ParameterError, match=r"4 axes at most; got 9: .* The domain of rows x is"):
+        hilbert(gaussian, np.ones((9, 2)), 4)  # rows, not their domain
     for kernel in (K.Softmax(), K.Gaussian() * K.Cauchy(), K.Polynomial(2) + K.Gaussian()):
         with pytest.raises(ParameterError, match="kernel must be"):
             hilbert(kernel, [0.0, 1.0], 4)

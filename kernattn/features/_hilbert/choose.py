@@ -214,12 +214,13 @@ def _check_domain(domain: Any) -> tuple[Float64, Float64]:
     if given.dtype.kind not in "iuf" or given.ndim not in (1, 2) or given.shape[-1] != 2 or not given.size:
         raise ShapeError(f"domain must be (2,) or (d, 2), from and to along each axis; got {shown(domain)}")
     ends = given.astype(np.float64).reshape(-1, 2)
-    if not (np.isfinite(ends).all() and np.all(ends[:, 0] < ends[:, 1])):
-        raise ParameterError(f"domain must hold finite numbers, the lower first; got {shown(domain)}")
     if len(ends) > AXES:
         raise ParameterError(
-            f"domain must have {AXES} axes at most; got {len(ends)}: random features have no such limit"
+            f"domain must have {AXES} axes at most; got {len(ends)}: random features have no such limit. The domain of "
+            "rows x is numpy.stack([x.min(axis=0), x.max(axis=0)], axis=1)"
         )
+    if not (np.isfinite(ends).all() and np.all(ends[:, 0] < ends[:, 1])):
+        raise ParameterError(f"domain must hold finite numbers, the lower first; got {shown(domain)}")
     return ends[:, 0].copy(), ends[:, 1].copy()
 
 
