@@ -18,7 +18,7 @@ from kernattn.ops._numba.tiles.layout import Rows, accumulation, narrow, room
 from kernattn.ops.block_softmax.cpu import block_softmax
 from kernattn.ops.causal import cpu as features
 from kernattn.ops.features.sides import keys, queries
-from kernattn.ops.hybrid.joined import Map, exact, joined, known, shares_of, side
+from kernattn.ops.hybrid.join import Map, exact, join, require_streams, rows_and_spec, shares_of
 from kernattn.ops.hybrid.tokens import masks_of
 from kernattn.ops.key_state.recurrence import runs_of, stretches, work_of
 from kernattn.ops.recast import widen
@@ -32,13 +32,13 @@ def hybrid(
     """Return what the op does."""
     given = v.dtype
     q, k, v = widen(accumulation(v), q, k, v)
-    streams = known(plan, causal, state is not None).streams
+    streams = require_streams(plan, causal, state is not None).streams
     found = None
     if len(streams) == 1 and q.shape[-2] == k.shape[-2] and _is_lag(streams[0]):
         shape = (*np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2]), *v.shape[-2:])
         found = _lagged(q, k, v, q_spec, k_spec, streams[0], state, key_mask, segment_ids, shape)
     if found is None:
-        made = joined(
+        made = join(
             features.causal, block_softmax, q, k, v, q_spec, k_spec, scale, plan, within, causal,
             state, key_mask, segment_ids, near_bias, keep,
         )  # fmt: skip
@@ -71,7 +71,7 @@ def _lagged(
 ) -> tuple[NDArray[Any], Normaliser, PeakedSum] | None:
     """Return outputs by features and their normalisers, nothing for rows before the lag; None where heads are cut."""
     dtype, lag, count = accumulation(v), stream.queries.start, stream.keys.stop
-    (of_q, q_map), (of_k, k_map) = side(q, q_spec), side(k, k_spec)
+    (of_q, q_map), (of_k, k_map) = rows_and_spec(q, q_spec), rows_and_spec(k, k_spec)
     readers, known_keys = queries(of_q, q_map, dtype, True), keys(of_k, k_map, dtype)
     width = readers.x[0].size // (prod(readers.lead) * readers.n)
     mask, segments = masks_of(v, stream, key_mask, segment_ids, q.shape[-2])

@@ -10,7 +10,7 @@ from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import PeakedSum
 from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.causal.gpu import causal as features
-from kernattn.ops.hybrid.joined import Map, joined
+from kernattn.ops.hybrid.join import Map, join
 
 
 def hybrid(
@@ -18,7 +18,7 @@ def hybrid(
     state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, near_bias: Array | None, keep: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return what the op does."""
-    out, normaliser, after, *near = joined(
+    out, normaliser, after, *near = join(
         features, block_softmax, q, k, v, q_spec, k_spec, scale, plan, within, causal,
         state, key_mask, segment_ids, near_bias, keep,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import PeakedSum
 from kernattn.ops.block_softmax.reference import block_softmax
 from kernattn.ops.causal import reference as features
-from kernattn.ops.hybrid.joined import Map, joined
+from kernattn.ops.hybrid.join import Map, join
 
 
 def hybrid(
@@ -18,7 +18,7 @@ def hybrid(
     xp, given = namespace(v=v), v.dtype
     wide = accumulation_dtype(xp, v)
     q, k, v = (xp.astype(x, wide, copy=False) for x in (q, k, v))
-    out, *rest = joined(
+    out, *rest = join(
         features.causal, block_softmax, q, k, v, q_spec, k_spec, scale, plan, within, causal,
         state, key_mask, segment_ids, near_bias, keep,
     )  # fmt: skip

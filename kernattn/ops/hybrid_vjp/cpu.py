@@ -13,7 +13,7 @@ from kernattn.ops.causal_vjp.cpu import in_loops
 from kernattn.ops.features.sides import queries
 from kernattn.ops.hybrid import reference as forward
 from kernattn.ops.hybrid_vjp import reference
-from kernattn.ops.hybrid_vjp.apart import Found, Given, Made, Parts, apart
+from kernattn.ops.hybrid_vjp.parts import Cotangents, Given, Made, Parts, pull_parts
 from kernattn.ops.key_state_vjp.walks import loops_take
 from kernattn.ops.recast import narrow_cotangents, widen
 
@@ -31,7 +31,7 @@ def hybrid_vjp(
     q: Array, k: Array, v: Array, q_spec: MapSpec, k_spec: MapSpec, scale: float, plan: Plan, within: Plan,
     causal: bool, state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, near_bias: Array | None,
     out: Array, normaliser: Normaliser, near: Array, near_lse: Array, g: Array, after: PeakedSum | None, learn: bool,
-) -> Found:  # fmt: skip
+) -> Cotangents:  # fmt: skip
     """Return the cotangents of what the op took."""
     given = Given(q, k, v, q_spec, k_spec, scale, plan, within, causal, state, key_mask, segment_ids, near_bias)
     made = Made(out, normaliser, near, near_lse, g, after)
@@ -41,7 +41,7 @@ def hybrid_vjp(
         q, k, v, out, g = widen(dtype, given.q, given.k, given.v, made.out, made.g)
         if _ordinary(q, k, given.scale, made.near_lse, made.normaliser.peak):
             wide = given._replace(q=q, k=k, v=v)
-            found = apart(PARTS, wide, made._replace(out=out, g=g), learn)
+            found = pull_parts(PARTS, wide, made._replace(out=out, g=g), learn)
     if found is None:
         found = _recomputed(given, made, learn)
     dq, dk, dv, before, of_bias = found
@@ -70,7 +70,7 @@ def _largest(x: Array) -> float:
     return top if np.isfinite(top) else float(np.max(np.abs(x), initial=0, where=np.isfinite(x)))
 
 
-def _recomputed(given: Given, made: Made, learn: bool) -> Found:
+def _recomputed(given: Given, made: Made, learn: bool) -> Cotangents:
     """Return the cotangents by array operations in float64, of outputs that are computed once more."""
     wide = Given(*widen(np.dtype(np.float64), *given))
     out, normaliser, _, near, lse = forward.hybrid(*wide, True)

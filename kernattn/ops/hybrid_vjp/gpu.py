@@ -9,8 +9,8 @@ from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops.block_softmax_vjp.gpu import block_softmax_vjp
 from kernattn.ops.causal_vjp.gpu import causal_vjp
-from kernattn.ops.hybrid_vjp.apart import Found, Given, Made, Parts
-from kernattn.ops.hybrid_vjp.reference import row_scales, widened
+from kernattn.ops.hybrid_vjp.parts import Cotangents, Given, Made, Parts
+from kernattn.ops.hybrid_vjp.reference import pull_wide, row_scales
 
 PARTS = Parts(causal_vjp, block_softmax_vjp, row_scales)
 
@@ -19,7 +19,7 @@ def hybrid_vjp(
     q: Array, k: Array, v: Array, q_spec: MapSpec, k_spec: MapSpec, scale: float, plan: Plan, within: Plan,
     causal: bool, state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, near_bias: Array | None,
     out: Array, normaliser: Normaliser, near: Array, near_lse: Array, g: Array, after: PeakedSum | None, learn: bool,
-) -> Found:  # fmt: skip
+) -> Cotangents:  # fmt: skip
     """Return the cotangents of what the op took."""
     given = Given(q, k, v, q_spec, k_spec, scale, plan, within, causal, state, key_mask, segment_ids, near_bias)
-    return widened(PARTS, given, Made(out, normaliser, near, near_lse, g, after), learn)
+    return pull_wide(PARTS, given, Made(out, normaliser, near, near_lse, g, after), learn)

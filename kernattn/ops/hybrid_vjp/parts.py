@@ -13,10 +13,10 @@ from kernattn._plans.streams import Pick, Stream
 from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops.features_vjp.reference import of_normaliser, slope
-from kernattn.ops.hybrid.joined import known
+from kernattn.ops.hybrid.join import require_streams
 from kernattn.ops.hybrid.tokens import ordered, pick, pick_row, tokens_of
 
-Found = tuple[MapCotangent, MapCotangent, Array, PeakedSum | None, Array | None]
+Cotangents = tuple[MapCotangent, MapCotangent, Array, PeakedSum | None, Array | None]
 
 
 class Given(NamedTuple):
@@ -56,7 +56,7 @@ class Parts(NamedTuple):
     row_scales: Callable[[Array, MapSpec], Array]  # the log scales of rows (..., n, d), (..., n)
 
 
-def apart(parts: Parts, given: Given, made: Made, learn: bool) -> Found | None:
+def pull_parts(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangents | None:
     """Return the cotangents; None where the pullback of causal attention gives none."""
     xp, host = namespace(q=given.q), isinstance(given.q, np.ndarray)
     wide = accumulation_dtype(xp, given.q)
@@ -76,9 +76,9 @@ def apart(parts: Parts, given: Given, made: Made, learn: bool) -> Found | None:
     k_numbers: MapCotangent | None = None
     before = None
     normaliser = Normaliser(peak - parts.row_scales(given.q, given.q_spec), z)
-    streams = known(given.plan, given.causal, given.state is not None).streams
+    streams = require_streams(given.plan, given.causal, given.state is not None).streams
     if host and len(streams) == 1:  # all queries then, also those that see no key yet: these are not copied
-        streams = known(given.plan, given.causal, not streams[0].reverse).streams
+        streams = require_streams(given.plan, given.causal, not streams[0].reverse).streams
     for stream in streams:
         found = _of_stream(parts.causal_vjp, stream, given, made.after, out, normaliser, g, learn)
         if found is None:

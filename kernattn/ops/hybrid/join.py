@@ -17,7 +17,7 @@ Map = MapSpec | ScaledFeatures
 """The spec of a map, or the features of these rows that somebody computed."""
 
 
-def joined(
+def join(
     causal: Callable[..., Any],
     block_softmax: Callable[..., Any],
     q: Array,
@@ -38,10 +38,10 @@ def joined(
     """Return what the op does, by an implementation of causal attention and one of exact attention."""
     xp = namespace(v=v)
     near, lse = block_softmax(q, k, v, scale, within, key_mask, None)
-    (queries, q_map), (keys, k_map) = side(q, q_spec), side(k, k_spec)
+    (queries, q_map), (keys, k_map) = rows_and_spec(q, q_spec), rows_and_spec(k, k_spec)
     total = near, exact(xp, lse, near_bias)
     after = state
-    for stream in known(plan, cut, state is not None).streams:
+    for stream in require_streams(plan, cut, state is not None).streams:
         tokens = tokens_of(stream, queries, keys, v, key_mask, segment_ids, q.shape[-2])
         before = None if stream.reverse else state
         far, z, last = causal(tokens.q, tokens.k, tokens.v, q_map, k_map, before, tokens.mask, tokens.segments, True)
@@ -52,14 +52,14 @@ def joined(
     return (out, normaliser, after, near, lse) if keep else (out, None, after)
 
 
-def known(plan: Plan, cut: bool, begun: bool) -> Streams:
+def require_streams(plan: Plan, cut: bool, begun: bool) -> Streams:
     """Return the streams of a plan that has some."""
     found = streams_of(plan, cut, begun)
     assert found is not None, "the caller asked whether the plan has streams"
     return found
 
 
-def side(x: Array, spec: Map) -> tuple[Any, MapSpec | None]:
+def rows_and_spec(x: Array, spec: Map) -> tuple[Any, MapSpec | None]:
     """Return rows beside the spec of their map, or their features beside None."""
     return (spec, None) if isinstance(spec, ScaledFeatures) else (x, spec)
 
