@@ -26,6 +26,11 @@ def require(module: str, package: str, why: str, extra: str = "study") -> Module
         raise _missing(package, why, extra) from error
 
 
+def numpy_dtype(name: str, why: str = "bfloat16") -> np.dtype[Any]:
+    """Return a dtype of NumPy by its name; that of bfloat16 is the package ml_dtypes'."""
+    return np.dtype(require("ml_dtypes", "ml_dtypes", why, extra="torch").bfloat16 if name == "bfloat16" else name)
+
+
 def folder(package: str, why: str, extra: str) -> Path:
     """Return where a package of that name lies, whose files are wanted and not its code: nothing is imported."""
     spec = find_spec(package)

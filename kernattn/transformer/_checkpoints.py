@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kernattn._runtime.archive import read_safetensors, reading
 from kernattn._runtime.checks import checked_path, one_of, shown
+from kernattn._runtime.extras import numpy_dtype
 from kernattn.errors import FileFormatError, ParameterError
 from kernattn.transformer._config import Config
 from kernattn.transformer._families import (
@@ -27,7 +28,7 @@ from kernattn.transformer._families import (
     llama_weight,
 )
 from kernattn.transformer._gated_families import mamba2_config, mamba2_weight, qwen3_next_config, qwen3_next_weight
-from kernattn.transformer._halves import DTYPES, cast, numpy_dtype
+from kernattn.transformer._halves import DTYPES, cast
 from kernattn.transformer._params import each_shape
 
 FAMILIES = {

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn._runtime.archive import open_archive, save_archive
 from kernattn._runtime.checks import one_of, shown
+from kernattn._runtime.extras import numpy_dtype
 from kernattn.errors import FileFormatError, KernattnError
 from kernattn.transformer._config import Config
 from kernattn.transformer._experts import Experts
-from kernattn.transformer._halves import DTYPES, host_floats, numpy_dtype
+from kernattn.transformer._halves import DTYPES, host_floats
 from kernattn.transformer._members import Gated
 from kernattn.transformer._params import cast_params, check_params, each_shape, shapes
 from kernattn.transformer._parts import Params

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, dtype_name, namespace, to_numpy64
-from kernattn._runtime.extras import require
+from kernattn._runtime.extras import numpy_dtype
 from kernattn.ops.dispatch import missing
 
 DTYPES = "bfloat16", "float16", "float32", "float64"
@@ -21,11 +21,6 @@ BLOCK = 1 << 20
 def has_16_bits(array: Array) -> bool:
     """Whether this is an array of NumPy with floats of 16 bits; other libraries compute with theirs."""
     return isinstance(array, np.ndarray) and dtype_name(array) in ("bfloat16", "float16")
-
-
-def numpy_dtype(name: str, why: str = "bfloat16") -> np.dtype[Any]:
-    """Return a dtype of NumPy by its name; that of bfloat16 is the package ml_dtypes'."""
-    return np.dtype(require("ml_dtypes", "ml_dtypes", why, extra="torch").bfloat16 if name == "bfloat16" else name)
 
 
 def host_floats(array: Array) -> NDArray[Any]:
@@ -62,8 +57,8 @@ def multiply(x: Array, weight: Array) -> Array:
         return namespace(x=x).matmul(x, weight)
     depth, columns = weight.shape
     out: NDArray[Any] = np.empty((*x.shape[:-1], columns), np.float32)
-    each = max(1, BLOCK // depth)
-    for begin in range(0, columns, each):
-        block = slice(begin, begin + each)
+    width = max(1, BLOCK // depth)
+    for begin in range(0, columns, width):
+        block = slice(begin, begin + width)
         out[..., block] = np.matmul(x, widened(weight[:, block]))
     return out

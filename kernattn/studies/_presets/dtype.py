@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from kernattn._runtime.extras import numpy_dtype
 from kernattn._warmup import preparation
 from kernattn.attention import causal_linear_attention
 from kernattn.errors import ParameterError
@@ -40,7 +40,7 @@ def sweep(**asked: Any) -> Sweep:
         return random_features(Softmax(), DIM, FEATURES, "positive", "orthogonal", rng=0)
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
-        dtype, feature_map, n = dtype_named(cell["dtype"]), phi(cell["map"]), cell["n"]
+        dtype, feature_map, n = numpy_dtype(cell["dtype"]), phi(cell["map"]), cell["n"]
         q, k = (0.7 * rng.standard_normal((2, n, DIM))).astype(dtype)
         v = (1 + rng.standard_normal((n, 1))).astype(dtype)
         q64, k64, v64 = (x.astype(np.float64) for x in (q, k, v))
@@ -71,10 +71,6 @@ def sweep(**asked: Any) -> Sweep:
         seed=options.seed,
         prepare=preparation(float32=("features", "key_state")),
     )
-
-
-def dtype_named(name: str) -> Any:
-    return np.dtype(import_module("ml_dtypes").bfloat16 if name == "bfloat16" else name)
 
 
 def naive(q: Any, k: Any, v: Any, phi: FeatureMap) -> Any:

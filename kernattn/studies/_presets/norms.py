@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.extras import numpy_dtype
 from kernattn._runtime.fork import imported
 from kernattn._warmup import preparation
 from kernattn.attention import causal_linear_attention, softmax_attention
@@ -21,7 +22,6 @@ from kernattn.ops.dispatch import missing
 from kernattn.studies._means import medians
 from kernattn.studies._palette import BLUE, GREEN, GREY, ORANGE, SKY, VERMILION
 from kernattn.studies._panels import draw_band
-from kernattn.studies._presets.dtype import dtype_named
 from kernattn.studies._presets.preset import Figure, Options, Preset
 from kernattn.studies._presets.verdict import Tally, Verdict
 from kernattn.studies._records import Record, names, select
@@ -68,7 +68,7 @@ def sweep(**asked: Any) -> Sweep:
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
         way, phi = WAYS[cell["way"]], _map(cell["op"])
-        dtype, n = dtype_named(way.dtype), cell["n"]
+        dtype, n = numpy_dtype(way.dtype), cell["n"]
         q, k, v = rng.standard_normal((3, n, DIM))
         q, k = (cell["norm"] * x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (q, k))
         given = [x.astype(dtype) for x in (q, k, v)]
@@ -185,10 +185,13 @@ def _judge(op: str, way: str, found: Sequence[Record]) -> Verdict:
     known = [r for r in found if None not in (r["over_rounding_low"], r["over_rounding_high"])]
     below, above = (sum(test(r) for r in known) for test in (_near, _far))
     tally = Tally(below, above, len(found) - below - above, "norms")
-    said = [f"{r['over_rounding']:.3g} times at norm {r['norm']:g}" for r in found if r["over_rounding"] is not None]
+    said = [f"{r['over_rounding']:.3g} at norm {r['norm']:g}" for r in found if r["over_rounding"] is not None]
     where = f"for {WAYS[way].label}, {op}"
     return Verdict(
-        "the error is that of rounding the exact answer", f"it is {', '.join(said)}", where=where, tally=tally
+        "the error is that of rounding the exact answer",
+        f"the ratio of the two is {', '.join(said)}",
+        where=where,
+        tally=tally,
     )
 
 
