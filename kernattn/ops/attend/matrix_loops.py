@@ -10,8 +10,8 @@ from kernattn.ops._numba.codegen.compile import compiled
 from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.far.negligible import raise_queries
 from kernattn.ops._numba.matrix.instructions import configure, release, unit_room
-from kernattn.ops._numba.matrix.linear import FAINT, FAR, far_sums, pack_queries, round_queries
-from kernattn.ops._numba.matrix.parts import is_far, pack_row
+from kernattn.ops._numba.matrix.linear import FAINT, far_sums, pack_queries, round_queries
+from kernattn.ops._numba.matrix.parts import FAR, is_far, pack_row
 from kernattn.ops._numba.matrix.products import BLOCK, multiply
 from kernattn.ops._numba.matrix.projections import project, projector_for
 from kernattn.ops._numba.tiles.chunk import query_features

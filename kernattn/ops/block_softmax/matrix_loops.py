@@ -18,7 +18,7 @@ from kernattn.ops._numba.codegen.memory import aligned, copy, pad, whole, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import bits_of, load, some, store, where
 from kernattn.ops._numba.matrix.instructions import configure, release, unit_room
-from kernattn.ops._numba.matrix.parts import is_far, nearest, pack_pairs, pack_row, pair
+from kernattn.ops._numba.matrix.parts import FAR, is_far, nearest, pack_pairs, pack_row, pair
 from kernattn.ops._numba.matrix.products import BLOCK, multiply
 from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.products import transpose
@@ -27,9 +27,6 @@ from kernattn.ops.block_softmax.loops import READ, TILE, TILES, VISIT, merge_row
 
 SIDE = 64
 """Queries of a tile of the plan, and keys of a block."""
-
-FAR = 2.0**40
-"""Entries of queries and keys beyond which rows are far: no score of others leaves the range of floats."""
 
 FAR_VALUE, FAINT_VALUE = 2.0**100, 2.0**-100
 """The same of values; below the second, tiles would take them, times a weight, for 0."""

@@ -20,8 +20,8 @@ from kernattn.ops._numba.far.clamped import within
 from kernattn.ops._numba.far.lifted_keys import USUAL, rise_of
 from kernattn.ops._numba.far.negligible import negligible_size, raise_queries
 from kernattn.ops._numba.matrix.instructions import configure, release, unit_room
-from kernattn.ops._numba.matrix.linear import FAINT, FAR, FAR_VALUES, far_sums, pack_queries, round_queries
-from kernattn.ops._numba.matrix.parts import is_far, pack_pairs, pack_row, round_rows
+from kernattn.ops._numba.matrix.linear import FAINT, FAR_VALUES, far_sums, pack_queries, round_queries
+from kernattn.ops._numba.matrix.parts import FAR, is_far, pack_pairs, pack_row, round_rows
 from kernattn.ops._numba.matrix.products import BLOCK, multiply
 from kernattn.ops._numba.matrix.projections import project, projector_for
 from kernattn.ops._numba.tiles.chunk import column_sums, query_features

@@ -4,9 +4,6 @@ from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.memory import pad, window
 from kernattn.ops._numba.matrix.parts import is_far, pack_pairs, round_rows
 
-FAR = 2.0**40
-"""Entries of queries and keys beyond which rows are far."""
-
 FAR_VALUES, FAR_SUM, FAINT = 2.0**36, 2.0**80, 2.0**-40
 """Sums of values, and sums that came before, from which on rows are far; the least value, and the least normaliser,
 beside which what tiles take for 0 is below the rounding."""

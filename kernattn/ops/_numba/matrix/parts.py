@@ -14,6 +14,9 @@ from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.codegen.registers import lanes, splat
 from kernattn.ops._numba.codegen.vectors import Vector, like, load, store
 
+FAR = 2.0**40
+"""Entries of queries and keys beyond which rows are far: no score of others leaves the range of floats."""
+
 
 def _word(builder, x, value):
     """Return the code of a word, or of a vector of the same word."""
