@@ -12,8 +12,8 @@ from kernattn._arrays.bridge import stop_gradient
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._arrays.shapes import broadcast
 from kernattn._sums.peaked import LinearState, PeakedSum
+from kernattn.attention._check_gates import check_gates
 from kernattn.attention._check_states import check_state
-from kernattn.attention._gated import check_gates
 from kernattn.attention._lowering import lowered, state_of, sums_of
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from kernattn._arrays.bridge import CannotLend, autocast, library_of
+from kernattn._arrays.bridge import autocast
 from kernattn._arrays.door import crossed_at_once
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import (
     Array,
     accumulation_dtype,
-    check_floating,
     dtype_name,
     namespace,
-    placement,
 )
 from kernattn._arrays.shapes import broadcast
-from kernattn._runtime.checks import boolean, finite_number, shown
-from kernattn._runtime.deprecated import warn_user
+from kernattn._runtime.checks import boolean, finite_number
 from kernattn.attention._check import check_arrays, check_one_dim, check_out
+from kernattn.attention._check_gates import check_gates, check_logs, pair_of, warn_of_growth
 from kernattn.attention._shapes import equal
 from kernattn.errors import (
     DTypeError,
-    EmptyInputError,
-    MixedLibraryError,
     ParameterError,
     ShapeError,
     StateMismatchError,
@@ -36,7 +29,6 @@ from kernattn.ops.gated import OP
 from kernattn.ops.gated_step import OP as STEP
 
 _passed = Forms()
-MOST = 2.0  # beta k^T k, beyond which a delta rule enlarges what it should replace
 
 
 class GatedState(NamedTuple):
@@ -142,7 +134,7 @@ def gated_linear_attention(
     given = gated_arguments(q, k, v, g, gk, beta, erase, scale, l2_normalise, state, key_mask, segment_ids)
     out, after = OP.implementation(v, backend)(*given)
     if beta is not None and not l2_normalise:
-        _warn_of_growth(out, k, beta, q, v, g, gk)
+        warn_of_growth(out, k, beta, q, v, g, gk)
     return out, GatedState(after)
 
 
@@ -258,7 +250,7 @@ def _check_token(
         given = (before, g, gk, beta, *pair, key_mask)
         form = form_of(tuple(x is None for x in given), q, k, v, *(x for x in given if x is not None))
     if form in _passed:
-        _check_logs(g, gk)
+        check_logs(g, gk)
         return
     for name, array in {"q": q, "k": k, "v": v}.items():
         namespace(**{name: array})
@@ -317,98 +309,10 @@ def gated_arguments(
     return q, k, v, g, gk, beta, read, write, factor, l2_normalise, before, key_mask, segment_ids
 
 
-def pair_of(erase: Any) -> tuple[Any, Any]:
-    """Return what is read before the decay and where it is added, each None where nothing is erased so."""
-    if erase is None:
-        return None, None
-    if not isinstance(erase, tuple | list) or len(erase) != 2:
-        raise ParameterError(f"erase must be a pair of arrays, what is read and where it is added; got {shown(erase)}")
-    if any(x is None for x in erase):
-        raise ParameterError("erase must be a pair of arrays; got None for one of them")
-    return erase[0], erase[1]
-
-
-def check_gates(gates: dict[str, Array | None], q: Array, columns: int) -> dict[str, tuple[int, ...]]:
-    """Return the leading axes of what stands beside keys of so many channels, which must fit."""
-    leads = {name: _check_gate(name, x, q, columns) for name, x in gates.items() if x is not None}
-    _check_logs(gates["g"], gates["gk"])
-    return leads
-
-
-def _check_logs(g: Array | None, gk: Array | None) -> None:
-    """Raise where a log of a decay is above 0; a traced one, and one on a GPU, is not looked at."""
-    if (why := refused_logs(g=g, gk=gk)) is not None:
-        raise ParameterError(why)
-
-
-def _warn_of_growth(out: Array, k: Array, beta: Array, *others: Array | None) -> None:
-    """Warn where the last outputs are not finite, no argument is NaN, and keys are so long that states grow."""
-    if (last := _on_host(out)) is None or np.isfinite(last[..., -1, :]).all():
-        return
-    seen = [_on_host(x) for x in (k, beta, *others) if x is not None]
-    if any(x is None or np.isnan(x).any() for x in seen):
-        return
-    keys, shares = (np.asarray(x, np.float64) for x in seen[:2])
-    with np.errstate(over="ignore", invalid="ignore"):
-        most = np.max(shares * np.sum(keys**2, axis=-1))
-    if most > MOST * 1.01:  # rounding of a norm is no growth
-        warn_user(
-            f"outputs are not finite: beta is for keys of norm 1, and beta k^T k is up to {most:.3g} here, where above "
-            f"{MOST:g} states grow at every token; pass l2_normalise=True, or shorter keys",
-            UserWarning,
-        )
-
-
-def refused_logs(**given: Array | None) -> str | None:
-    """Return why logs of decays are refused, by their names; None where they are not."""
-    for name, logs in given.items():
-        if logs is not None and (most := largest(logs)) > 0:
-            return f"{name} must be natural logarithms of decays, at most 0; got {most:g}"
-    return None
-
-
-def largest(x: Array) -> float:
-    """Return the largest number of an array but for NaN; -inf where nobody can look."""
-    seen = _on_host(x)
-    return -np.inf if seen is None else float(np.fmax.reduce(seen, axis=None))
-
-
 def decay_rate(a_log: Array) -> Array:
     """Return e^A, a float even where A is large: infinity times 0, a slope among them, would be NaN."""
     xp = namespace(a_log=a_log)
     return xp.exp(xp.clip(a_log, None, 88.0 if a_log.dtype == xp.float32 else 709.0))
-
-
-def _on_host(x: Array) -> NDArray[Any] | None:
-    """Return an array of the CPU as NumPy's, None for a traced one, and for one on a GPU."""
-    if type(x) is np.ndarray:
-        return x
-    library = library_of(x)
-    if library is None or library.backend != "cpu":
-        return None
-    try:
-        return library.look(x)
-    except CannotLend:
-        return None
-
-
-def _check_gate(name: str, x: Array, q: Array, d: int) -> tuple[int, ...]:
-    """Return the leading axes of what stands beside keys, which must fit q."""
-    namespace(**{name: x}, q=q)
-    allowed = {dtype_name(q)} | ({"float32"} if dtype_name(q) in ("float16", "bfloat16") else set())
-    if check_floating(name, x) not in allowed:
-        raise DTypeError(f"{name} must have dtype {' or '.join(sorted(allowed))}; got {dtype_name(x)}")
-    if placement(x) != placement(q):
-        raise MixedLibraryError(f"{name} must be on the device of q, {placement(q)}; got {placement(x)}")
-    if 0 in x.shape:
-        raise EmptyInputError(f"{name} must not be empty; got shape {tuple(x.shape)}")
-    n, axes = q.shape[-2], 1 if name in ("g", "beta") else 2
-    if tuple(x.shape[-axes:]) not in (((n,), (1,)) if axes == 1 else ((n, d),)):
-        wanted = f"(..., {n}) or (..., 1)" if axes == 1 else f"(..., {n}, {d})"
-        hint = "; decays of each channel are gk" if name == "g" and tuple(x.shape[-2:]) == (n, d) else ""
-        shape = tuple(x.shape)
-        raise ShapeError(f"{name} must be {wanted}, for queries of shape {tuple(q.shape)}; got shape {shape}{hint}")
-    return tuple(x.shape[: x.ndim - axes])
 
 
 def _sums_of(state: Any, q: Array, v: Array, lead: tuple[int, ...]) -> Array:

@@ -13,7 +13,8 @@ from kernattn import attention
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._runtime.checks import instance_of
 from kernattn.attention import GatedState, GatedStretch, gated_state, merge_states
-from kernattn.attention._gated import gated_arguments, pair_of
+from kernattn.attention._check_gates import pair_of
+from kernattn.attention._gated import gated_arguments
 from kernattn.dask._arrays import check_sized, count_chunks, drop_empty_chunks, lead_chunks, shared_chunks, whole_rows
 from kernattn.dask._graph import Key, Tasks, block_of, first_place, key_of, place_in
 from kernattn.dask._trees import add_prefixes

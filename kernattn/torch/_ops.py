@@ -19,7 +19,7 @@ from kernattn._arrays.bridge import CannotLend, Library, Torch, library_of
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.namespaces import accumulation_dtype, namespace, zeros
 from kernattn._sums.peaked import PeakedSum
-from kernattn.attention._gated import refused_logs
+from kernattn.attention._check_gates import refused_logs
 from kernattn.errors import BackendUnavailable, KernattnError, ParameterError, ShapeError
 from kernattn.ops.dispatch import Op, check_backend, missing
 from kernattn.ops.fit import check_fit

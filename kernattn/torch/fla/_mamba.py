@@ -10,7 +10,7 @@ from torch.nn.functional import silu, softplus
 
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.attention import GatedState, gated_linear_attention
-from kernattn.attention._gated import largest
+from kernattn.attention._check_gates import largest
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.ops.selective_step import OP as STEP
 from kernattn.ops.selective_step.reference import selective_step
