@@ -2,7 +2,7 @@
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
 from kernattn.ops._numba.codegen.memory import aligned, pad, whole, window
-from kernattn.ops._numba.codegen.registers import TALL, lanes
+from kernattn.ops._numba.codegen.registers import ROWS, TALL, lanes
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
 from kernattn.ops.pairwise.loops import apply_form, measures
 
@@ -55,8 +55,9 @@ def add_products(
     x, y, v, out = whole(x), whole(y), whole(v), whole(out)
     wide, tall = 2 * lanes(x), pad(most, TALL)
     panels, packed = aligned(columns * dim, x), aligned(tall * dim, x)
-    tile, base = aligned(TALL * columns, x), aligned(columns, x)
-    sums, other = aligned(TALL * c, x), aligned(columns * c, x)
+    room = pad(TALL, ROWS)  # a product reads and writes whole blocks of rows
+    tile, base = aligned(room * columns, x), aligned(columns, x)
+    sums, other = aligned(room * c, x), aligned(columns * c, x)
     for job in range(low, high):
         first, last, end, mirrored = jobs[job, FIRST], jobs[job, LAST], jobs[job, END], jobs[job, MIRRORED] > 0
         for i in range(first, last, TALL):
