@@ -1,5 +1,6 @@
 """The penalty of a logistic fit whose log loss on rows that were left out is least."""
 
+from math import ceil, log10
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from kernattn.solvers._softmax import Labelled, Loss, Widths, descend, judge, or
 
 ROWS = 4096  # that a choice looks at
 DISTINCT = 25  # rows that differ, below which folds tell nothing
-TENS = tuple(float(10.0**power) for power in range(2, -6, -1))
+HIGH, LOW = 2, -5  # powers of ten between which the penalties are
 ROUGHLY, STEPS = 1e-3, 60  # how close the fits of a choice come
 WORSE = 2  # powers of ten after the best, at which smaller ones are given up
 UNTOLD = 1.0  # where there are too few rows
@@ -54,7 +55,8 @@ def hold_out(
 ) -> Choice:
     """Return the best penalty among powers of the root of ten, in units of the features' mean squared norm.
 
-    At most 4,096 rows have a part, by a digest of their inputs; rows of weight 0 have none.
+    The powers begin with the weight of rows that differ, so that the unit of weights does not matter. At most 4,096
+    rows have a part, by a digest of their inputs; rows of weight 0 have none.
     """
     digests = digests_of(x)
     there = np.arange(len(digests)) if shares is None else np.flatnonzero(shares)
@@ -66,8 +68,12 @@ def hold_out(
     turned = _rotate(features, codes, weights, intercept)
     count = len(classes)
     folds = _split(turned.rows, digests, count)
-    if count < 2 or len(np.unique(digests)) < DISTINCT or len(folds) < 2 or not unit > 0:
-        return Choice(UNTOLD, np.nan, False)
+    different = len(np.unique(digests))
+    if count < 2 or different < DISTINCT or len(folds) < 2 or not unit > 0:
+        return Choice(UNTOLD * min(1.0, float(weights.mean())), np.nan, False)
+    share = float(weights.sum()) / different
+    lowest = LOW - max(0, ceil(log10(share)))  # copies of rows tell more of them: less is a penalty, too
+    tens = [share * 10.0**power for power in range(HIGH, lowest - 1, -1)]
     points = [origin(len(turned.spread), count)] * len(folds)
     losses: dict[float, float] = {}
 
@@ -75,7 +81,7 @@ def hold_out(
         found, losses[penalty] = _judge(turned, folds, points, penalty * unit, count, intercept)
         return found
 
-    for penalty in TENS:
+    for penalty in tens:
         points = judged(penalty)
         best = min(losses, key=losses.__getitem__)
         if penalty * 10**WORSE <= best * 1.01:
@@ -83,7 +89,7 @@ def hold_out(
     for penalty in (best * 10**0.5, best / 10**0.5):
         judged(penalty)
     found = min(losses, key=losses.__getitem__)
-    return Choice(found * unit, losses[found], found <= TENS[-1])
+    return Choice(found * unit, losses[found], found <= tens[-1])
 
 
 def _rotate(features: Float64, codes: NDArray[np.intp], weights: Float64, intercept: bool) -> Rotated:
