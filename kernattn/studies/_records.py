@@ -260,7 +260,7 @@ def _stored(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         stored = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path} is not the configuration of a study; choose another folder (--out)") from error
     if isinstance(stored, dict) and isinstance(stored.get("settings"), dict) and "format" not in stored:
         raise FileFormatError(

@@ -52,6 +52,14 @@ class Layer:
     seen: int
     held: int
 
+    def __post_init__(self) -> None:
+        counts, wanted = {len(self.errors), len(self.random_errors)}, self.heads.count
+        if len(counts) > 1 or 0 in counts or (wanted is not None and counts != {wanted}):
+            raise ParameterError(
+                f"errors and random_errors must have a number for each of {wanted or 'one or more'} heads; got "
+                f"{len(self.errors)} and {len(self.random_errors)}"
+            )
+
     def __repr__(self) -> str:
         return f"Layer({self.name!r}, {self.heads!r}, error={self.error:.3g})"
 
@@ -85,6 +93,11 @@ class Transfer:
     """
 
     layers: tuple[Layer, ...]
+
+    def __post_init__(self) -> None:
+        names = [layer.name for layer in self.layers]
+        if not names or len({*names}) < len(names):
+            raise ParameterError(f"layers must be one or more, each of a name of its own; got {names}")
 
     __getstate__ = without_lazy
 
@@ -178,7 +191,11 @@ def load(folder: str | PathLike[str]) -> Transfer:
         raise FileFormatError(f"{place / LISTED} is not of the format {FORMAT!r}")
     if not isinstance(listed["layers"], int) or not 1 <= listed["layers"] <= MOST:
         raise FileFormatError(f"{place / LISTED} must say how many layers there are")
-    made = Transfer(tuple(read_layer(layer_file(place, index)) for index in range(listed["layers"])))
+    layers = tuple(read_layer(layer_file(place, index)) for index in range(listed["layers"]))
+    try:
+        made = Transfer(layers)
+    except ParameterError as error:
+        raise FileFormatError(f"{place} holds layers of several transfers: {error}") from error
     if made.fingerprint != listed["fingerprint"]:
         raise FileFormatError(f"{place} holds layers of several transfers")
     return made
@@ -218,7 +235,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return an object of JSON."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # brackets may lie deeper than Python follows
         raise FileFormatError(f"{path} is damaged: {error}") from error
     if not isinstance(told, dict):
         raise FileFormatError(f"{path} must hold an object; got {type(told).__name__}")

@@ -246,6 +246,7 @@ def test_folders_that_are_no_studies_are_refused(tmp_path):
         run(dice.sweep, tmp_path)
     for content, message in (
         ("[]", "is not the configuration"),
+        ("[" * 100_000, "is not the configuration"),
         ('{"settings": {"study": "attention"}}', "kernattn 0.1"),
     ):
         (tmp_path / "config.json").write_text(content)

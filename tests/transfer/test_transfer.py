@@ -166,6 +166,10 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch, moved):
     (folder / "layer-0001.npz").write_bytes(b"PK")
     with pytest.raises(errors.FileFormatError, match=r"layer-0001\.npz"):
         ka.transfer.load(folder)
+    for name in ("transfer.json", "settings.json"):  # brackets deeper than Python follows
+        (folder / name).write_text("[" * 100_000)
+        with pytest.raises(errors.FileFormatError, match=rf"{name} is damaged"):
+            transfer(params_of(), CONFIG, [TOKENS], 8, folder=folder, **FEW)
 
 
 def test_random_maps_are_kept_where_fits_do_not_help(monkeypatch):
@@ -196,6 +200,16 @@ def test_what_cannot_be_is_refused_before_any_fit():
     params = params | {"layers.0.attention.q.weight": np.full((8, 8), np.nan, np.float32)}
     asked("of layers.0 must be finite")
     heads = ka.transfer.Heads(ka.random_features(ka.kernels.Softmax(), 4, 8, rng=0))
+    for few in ((), (0.1, 0.2)):
+        with pytest.raises(errors.ParameterError, match="a number for each of one or more heads; got"):
+            ka.transfer.Layer("layers.0", heads, few, (0.1,)[: len(few)], 3, 1)
+    two = ka.transfer.Heads([heads.maps[0]] * 2)
+    with pytest.raises(errors.ParameterError, match="each of 2 heads; got 3 and 3"):
+        ka.transfer.Layer("layers.0", two, (0.1,) * 3, (0.1,) * 3, 3, 1)
+    same = ka.transfer.Layer("layers.0", heads, (0.1,), (0.2,), 3, 1)
+    for layers in ((), (same, same)):
+        with pytest.raises(errors.ParameterError, match="each of a name of its own"):
+            ka.transfer.Transfer(layers)
     other = ka.transfer.Transfer((ka.transfer.Layer("layers.1", heads, (0.1,), (0.2,), 3, 1),))
     params, config = params_of(Config(**one)), Config(**one)
     with pytest.raises(errors.ParameterError, match="a transfer of a model of 1 layers"):
