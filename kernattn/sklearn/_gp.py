@@ -10,8 +10,8 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from kernattn._arrays.namespaces import like, namespace
 from kernattn.errors import ParameterError
-from kernattn.sklearn._inputs import check_targets
-from kernattn.sklearn._on_moments import OnMoments, lowest_ridge
+from kernattn.sklearn._inputs import check_targets, lowest_ridge
+from kernattn.sklearn._on_moments import OnMoments
 from kernattn.solvers import GaussianProcess, Moments, gp
 from kernattn.solvers._sums import average
 

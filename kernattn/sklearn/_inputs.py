@@ -13,7 +13,10 @@ from sklearn.utils.validation import validate_data
 from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, indices, namespace, to_numpy64, widest
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError, ShapeError
+from kernattn.solvers import Moments
 from kernattn.solvers._check import as_numbers
+
+LOWEST = 1e-5  # of the features' mean squared norm: where less noise than that is told from none, rounding tells
 
 
 def check_rows(estimator: Any, x: Any, *y: Any, **options: Any) -> Any:
@@ -110,3 +113,8 @@ def _floats(x: Any) -> list[Any]:
         xp = compat.array_namespace(x)
         return [xp.float64, xp.float32]
     return [np.float64, np.float32]
+
+
+def lowest_ridge(m: Moments) -> float:
+    """Return the least ridge that data may choose."""
+    return LOWEST * float(np.trace(m.gram)) / m.n

@@ -15,8 +15,8 @@ from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import LANDMARKS, FeatureMap
 from kernattn.kernels._stationary import Stationary
-from kernattn.sklearn._inputs import array_beside, check_ridge
-from kernattn.sklearn._lengthscale import tune_by_evidence
+from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
+from kernattn.sklearn._lengthscale import tune_by_evidence, tune_by_folds
 from kernattn.sklearn._maps import RandomMapEstimator, draw_map, make_kernel
 from kernattn.solvers import Moments, Ridge, moments, ridge
 from kernattn.solvers._check import take_rows
@@ -24,7 +24,6 @@ from kernattn.solvers._digests import FOLDS, folds_of
 
 FEW = 100  # rows that tell a lengthscale to a tenth
 DISTINCT = 25  # rows that differ: of fewer, folds lack what is near those that are left out
-LOWEST = 1e-5  # of the features' mean squared norm: where less noise than that is told from none, rounding tells
 
 
 class OnMoments(RandomMapEstimator, ABC):
@@ -33,6 +32,7 @@ class OnMoments(RandomMapEstimator, ABC):
     moments_: Moments
     _sums: dict[int, Moments]  # of each fold; of all rows where there are none
     _min_rows: ClassVar[int] = 2
+    _judged_by_folds: ClassVar[bool] = False  # whether squared errors on rows left out choose a lengthscale
 
     @abstractmethod
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
@@ -102,6 +102,8 @@ class OnMoments(RandomMapEstimator, ABC):
 
         def search(kernel: Stationary, ard: bool) -> Stationary:
             assert y is not None
+            if self._judged_by_folds and not ard:
+                return tune_by_folds(kernel, x, y, weights)
             return tune_by_evidence(kernel, ard, x, y, weights)
 
         counts = array_beside(x, weights)
@@ -128,6 +130,7 @@ class LeastSquares(OnMoments):
     ridge: Any = None
     objective: str = "folds"
     fit_intercept: bool = True
+    _judged_by_folds: ClassVar[bool] = True
 
     def _add(self, x: Array, y: Float64 | None, weights: Float64 | None, first: bool) -> None:
         if self.ridge is not None and y is not None:
@@ -160,8 +163,3 @@ def _uneven(counts: list[int]) -> bool:
 def _count_rows(m: Moments) -> Moments:
     """Return moments in which a weight of k stands for k rows."""
     return replace(m, n=max(m.n, round(m.weight)))
-
-
-def lowest_ridge(m: Moments) -> float:
-    """Return the least ridge that data may choose."""
-    return LOWEST * float(np.trace(m.gram)) / m.n

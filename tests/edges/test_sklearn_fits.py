@@ -214,6 +214,16 @@ def test_a_lengthscale_that_targets_tune(cls):
     assert found(x[:20], y[:20]) == ka.kernels.usual_lengthscale(x[:20])  # too few to tell
 
 
+def test_heavy_tails_are_no_signal():
+    """The evidence explains far targets by a short lengthscale; rows left out prefer one that is nearly a line."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((400, 6))
+    y = x[:, 0] + x[:, 1] + rng.standard_t(1.5, 400)
+    ridge, process = (cls(num_features=64, random_state=0).fit(x, y) for cls in (FeatureRidge, FeatureGP))
+    usual = ka.kernels.usual_lengthscale(x)
+    assert process.feature_map_.kernel.lengthscale < 6 * usual < ridge.feature_map_.kernel.lengthscale
+
+
 def test_a_lengthscale_that_labels_choose():
     x = np.random.default_rng(0).standard_normal((300, 8))
     usual = ka.kernels.usual_lengthscale(x)
