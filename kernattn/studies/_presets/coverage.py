@@ -1,7 +1,7 @@
 """How often intervals of a Gaussian process hold the function, by features: among the rows, at their edge, outside."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from kernattn._runtime.lazy_scipy import special
 from kernattn._warmup import preparation
 from kernattn.features import FeatureMap, hilbert, nystrom, random_features
 from kernattn.kernels import Matern
-from kernattn.solvers import GaussianProcess, gp, moments
 from kernattn.studies._means import medians
 from kernattn.studies._palette import BLUE, GREEN, GREY, ORANGE, VERMILION
 from kernattn.studies._panels import draw_band
@@ -18,6 +17,9 @@ from kernattn.studies._presets.preset import Figure, Options, Preset
 from kernattn.studies._presets.verdict import Tally, Verdict
 from kernattn.studies._records import Record, names, select
 from kernattn.studies._sweep import Cell, Sweep
+
+if TYPE_CHECKING:
+    from kernattn.solvers import GaussianProcess
 
 KERNEL, DIM, NOISE = Matern(2.5, 0.8), 2, 0.1
 NEW, FUNCTIONS, DRAWN = 100, 10, 400
@@ -69,13 +71,15 @@ def sweep(**asked: Any) -> Sweep:
     small = {"m": (64,), "level": (0.9,), "n": (200,)}
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
+        from kernattn import solvers  # loads SciPy: a table of studies does without
+
         x, new = rng.uniform(-1, 1, (cell["n"], DIM)), _new(cell["place"], rng)
         rows = np.concatenate([x, new])
         root = np.linalg.cholesky(KERNEL(rows) + 1e-9 * np.eye(len(rows)))
         functions = root @ rng.standard_normal((len(rows), FUNCTIONS))
         targets = functions[: len(x)] + NOISE * rng.standard_normal((len(x), FUNCTIONS))
         way = WAYS[cell["way"]]
-        process = gp(moments(x, way.make(x, cell["m"], rng), y=targets), noise=NOISE, amplitude=1.0)
+        process = solvers.gp(solvers.moments(x, way.make(x, cell["m"], rng), y=targets), noise=NOISE, amplitude=1.0)
         low, high = _ends(process, new, cell["level"], way.drawn, rng)
         true = functions[len(x) :]
         return {"covered": np.mean((low <= true) & (true <= high)), "width": np.mean(high - low)}
@@ -100,7 +104,7 @@ def _new(place: str, rng: np.random.Generator) -> Float64:
 
 
 def _ends(
-    process: GaussianProcess, new: Float64, level: float, drawn: bool, rng: np.random.Generator
+    process: "GaussianProcess", new: Float64, level: float, drawn: bool, rng: np.random.Generator
 ) -> tuple[Float64, Float64]:
     """Return the ends of central intervals of that level (n, c): normal ones, or between quantiles of draws."""
     if drawn:
