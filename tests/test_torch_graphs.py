@@ -1,0 +1,152 @@
+"""kernattn.torch in graphs of `torch.compile`: whole ones, their states, numbers and refusals."""
+
+import pytest
+
+import kernattn as ka
+import maps
+from tensors import inputs
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("ml_dtypes")
+
+D = maps.DIM
+
+
+def of_all(q, k, v, phi):
+    out, state = ka.causal_linear_attention(q, k, v, phi, key_mask=torch.arange(k.shape[-2]) != 1)
+    exact = ka.softmax_attention(q, k, v, causal=True)
+    return out.sin() + ka.attend(state, q, phi) + exact + ka.linear_attention(q, k, v, phi), phi(q)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # of inductor itself
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_graphs_are_whole(backend):
+    """Plain functions of the core; another draw is another graph, and another length is not."""
+    torch.compiler.reset()
+    compiled = torch.compile(of_all, backend=backend, fullgraph=True)
+    for n in (5, 6, 7):
+        for name in ("positive-softmax", "elu1"):
+            given, phi = inputs(2, n=n), maps.make(name)
+            got, wanted = compiled(*given, phi), of_all(*given, phi)
+            for x, y in zip(got, wanted, strict=True):
+                torch.testing.assert_close(x, y)
+            grads = (torch.autograd.grad(sum(x.sum() for x in each), given) for each in (got, wanted))
+            for x, y in zip(*grads, strict=True):
+                torch.testing.assert_close(x, y)
+
+
+def test_steps_in_a_graph_write_to_their_state():
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(2, grad=False)
+
+    def steps(state):
+        for at in range(2):
+            out, state = ka.linear_attention_step(state, q[:, at], k[:, at], v[:, at], phi, reuse_state=True)
+        return out, state
+
+    states = [ka.initial_state(phi, (2,), 3, q) for _ in range(2)]
+    compiled = torch.compile(steps, backend="aot_eager", fullgraph=True)
+    for x, y in zip(compiled(states[0])[:1], steps(states[1])[:1], strict=True):
+        torch.testing.assert_close(x, y)
+    for x, y in zip(states[0][:3], states[1][:3], strict=True):
+        torch.testing.assert_close(x, y)
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call:UserWarning")
+def test_a_state_of_another_draw_is_refused_in_a_graph():
+    """Where the graph may break, by the core itself."""
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(2, grad=False)
+    other, state = phi.redraw(1), ka.key_state(k, v, phi)
+    calls = {
+        "attend": lambda state: ka.attend(state, q, other),
+        "causal": lambda state: ka.causal_linear_attention(q, k, v, other, state=state)[0],
+        "step": lambda state: ka.linear_attention_step(state, q[:, 0], k[:, 0], v[:, 0], other)[0],
+    }
+    for call in calls.values():
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="made by another map than phi"):
+            torch.compile(call, backend="eager", fullgraph=True)(state)
+    with pytest.raises(ka.errors.StateMismatchError, match=f"made by the map of fingerprint {phi.fingerprint}"):
+        torch.compile(calls["attend"], backend="eager")(state)
+    torch.compiler.reset()
+    compiled = torch.compile(lambda state, phi: ka.attend(state, q, phi), backend="eager", fullgraph=True)
+    for each in (phi, other):
+        state = ka.key_state(k, v, each)
+        torch.testing.assert_close(compiled(state, each), ka.attend(state, q, each))
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="made by another map than phi"):
+        compiled(state, phi)
+
+
+def test_learnt_numbers_and_array_operations_in_a_graph():
+    phi, polynomial = maps.make("positive-softmax"), maps.make("polynomial")
+    omega = torch.tensor(phi.spec.omega, requires_grad=True)
+    q, k, v = inputs()
+
+    def outputs(omega):
+        learnt = ka.with_numbers(phi, omega=omega)
+        rest = (
+            ka.causal_linear_attention(q, k, v, phi, backend="reference")[0],
+            ka.linear_attention(q, k, v, polynomial),
+        )
+        return ka.linear_attention(q, k, v, learnt), *rest
+
+    got, wanted = torch.compile(outputs, backend="aot_eager", fullgraph=True)(omega), outputs(omega)
+    for x, y in zip(got, wanted, strict=True):
+        torch.testing.assert_close(x, y)
+    grads = [torch.autograd.grad(sum(x.sin().sum() for x in each), (omega, q)) for each in (got, wanted)]
+    for x, y in zip(*grads, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_numbers_of_another_shape_are_refused_in_a_graph():
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(grad=False)
+    omega = torch.tensor(phi.spec.omega)
+
+    def run(omega, **more):
+        return ka.linear_attention(q, k, v, ka.with_numbers(phi, omega=omega, **more))
+
+    compiled = torch.compile(run, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(omega), run(omega))
+    for call in (lambda: compiled(omega[:2]), lambda: compiled(omega, lengthscale=omega[0])):
+        torch.compiler.reset()
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="must have one of the shapes"):
+            call()
+
+
+def test_opcheck():
+    from kernattn.torch._specs import keep_map
+
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(2)
+    keep_map(phi)
+    name, ops = phi.spec.content, torch.ops.kernattn
+    none, state = (None, None, None), [x.detach() for x in ka.key_state(k, v, phi)[:3]]
+    token = [x[:, 0].detach() for x in (q, k, v)]
+    for op, given in (
+        (ops.features, (q, *none, name, None)),
+        (ops.key_state, (k, v, *none, None, name, None)),
+        (ops.attend, (*state, q, *none, name, None)),
+        (ops.linear_attention, (k, v, *none, None, q, *none, name, name, None)),
+        (ops.causal, (q, k, v, *none, *none, *state, torch.arange(5) > 1, None, name, name, None)),
+        (ops.block_softmax, (q, k, v, None, None, 0.5, "causal", None)),
+        (ops.step, (*state, *token, *none, *none, None, name, name, None)),
+        (ops.step_, (*state, *token, *none, *none, None, name, name, None)),
+    ):
+        torch.library.opcheck(op.default, given, test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.parametrize("shape", [(), (D,)])
+def test_a_lengthscale_over_chains_in_a_graph(shape):
+    phi, lengthscale = (
+        ka.random_features(ka.kernels.Gaussian(1.5), D, 16, "positive", "hadamard", rng=1),
+        torch.full(shape, 0.7, dtype=torch.float64, requires_grad=True),
+    )
+
+    def outputs(q, k, v, lengthscale):
+        learnt = ka.with_numbers(phi, lengthscale=lengthscale)
+        return ka.causal_linear_attention(q, k, v, learnt)[0], ka.linear_attention(q, k, v, learnt), learnt(q)
+
+    compiled = torch.compile(outputs, backend="aot_eager", fullgraph=True)
+    for n in (5, 7):
+        given = [*inputs(n=n), lengthscale]
+        got, wanted = compiled(*given), outputs(*given)
+        grads = [torch.autograd.grad(sum(x.sin().sum() for x in each), given) for each in (got, wanted)]
+        for x, y in zip((*got, *grads[0]), (*wanted, *grads[1]), strict=True):
+            torch.testing.assert_close(x, y)
