@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+import kernattn as ka  # noqa: E402
 from kernattn.errors import ParameterError, StateMismatchError  # noqa: E402
 from kernattn.features._fitted import learn  # noqa: E402
 from kernattn.torch import HeadAttention, LinearAttention, SoftmaxAttention, load_transfer, transfer  # noqa: E402
@@ -35,6 +36,17 @@ def _few_steps(monkeypatch):
 
 def rows():
     return torch.randn(4, 2, 20, 4, generator=torch.Generator().manual_seed(1))
+
+
+def test_a_module_of_two_places_is_replaced_in_both_and_put_back(tmp_path):
+    phi = ka.random_features(ka.kernels.Softmax(), 4, 8, rng=0)
+    ka.transfer.Transfer((ka.transfer.Layer("layers.1", ka.transfer.Heads(phi), (0.1,), (0.2,), 1, 1),)).save(tmp_path)
+    model = Model()
+    own = model.last = model.layers[1]
+    with load_transfer(model, tmp_path):
+        assert type(model.last) is HeadAttention
+        assert model.last is model.layers[1]
+    assert model.last is model.layers[1] is own
 
 
 def test_a_module_is_swapped_decoded_and_put_back(tmp_path):

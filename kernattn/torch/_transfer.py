@@ -339,10 +339,12 @@ def _swap(model: nn.Module, places: dict[str, SoftmaxAttention], made: Transfer)
     put_back: list[Callable[[], object]] = []
     for layer in made.layers:
         own = places[layer.name]
-        parent, _, child = layer.name.rpartition(".")
-        owner = model.get_submodule(parent)
-        setattr(owner, child, HeadAttention(layer.heads, causal=own.causal).train(own.training))
-        put_back.append(lambda owner=owner, child=child, own=own: setattr(owner, child, own))  # type: ignore[misc]
+        new = HeadAttention(layer.heads, causal=own.causal).train(own.training)
+        everywhere = list(model.named_modules(remove_duplicate=False))  # layers may share one module
+        for parent, _, child in (name.rpartition(".") for name, each in everywhere if each is own):
+            owner = model.get_submodule(parent)
+            setattr(owner, child, new)
+            put_back.append(lambda owner=owner, child=child, own=own: setattr(owner, child, own))  # type: ignore[misc]
     return Swap(made, put_back)
 
 
