@@ -1,9 +1,10 @@
 """`torch.vmap` of the ops: a batch is one more leading axis."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch._C._functorch import is_legacy_batchedtensor
 
 from kernattn.torch._ops import TorchOp
 
@@ -44,6 +45,29 @@ def batched(
     if pullback:
         return found, [0] * len(found)
     return (found[0], 0) if len(found) == 1 else (tuple(found), (0,) * len(found))
+
+
+class Batch(NamedTuple):
+    """What a rule of `torch.vmap` is told."""
+
+    batch_size: int
+
+
+def batched_by_autograd(op: TorchOp, run: Callable[..., Any], *taken: Any) -> Any:
+    """Return what `run`, a way to the pullback, makes of cotangents that may be a batch to `torch.autograd` itself.
+
+    ``is_grads_batched=True`` of `torch.autograd.grad`, and with it ``vectorize=True`` of `jacobian`, batch by an older
+    `vmap`, which does not ask the functions for a rule.
+    """
+    held = [isinstance(x, torch.Tensor) and is_legacy_batchedtensor(x) for x in taken]
+    if not any(held):
+        return run(*taken)
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    plain = [torch._remove_batch_dim(x, level, 1, 0) if here else x for here, x in zip(held, taken, strict=True)]
+    size = next(x.shape[0] for here, x in zip(held, plain, strict=True) if here)
+    found, _ = batched(op, True, run, Batch(size), tuple(0 if here else None for here in held), *plain)
+    return [torch._add_batch_dim(x, 0, level) for x in found]
 
 
 def _spread(x: torch.Tensor, dim: int | None, size: int, more: int) -> torch.Tensor:

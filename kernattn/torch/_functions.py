@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernattn.torch._batched import batched
+from kernattn.torch._batched import batched, batched_by_autograd
 from kernattn.torch._ops import TorchOp, filled
 
 
@@ -76,7 +76,7 @@ apply_recorded = super(torch.autograd.Function, Recorded).apply
 
 
 def _pullback(op: TorchOp) -> Callable[..., Any]:
-    return partial(Pullback.apply, op) if torch.is_grad_enabled() else op.backward
+    return partial(batched_by_autograd, op, partial(Pullback.apply, op) if torch.is_grad_enabled() else op.backward)
 
 
 class Pullback(torch.autograd.Function):

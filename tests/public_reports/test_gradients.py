@@ -82,3 +82,76 @@ def test_inputs_stay_linked_for_any_number_of_rows(n):
     (weights @ wide[2] / weights.sum(dim=1, keepdim=True)).square().sum().backward()
     for leaf, exact in zip((q, k, v), wide, strict=True):
         assert_allclose(leaf.grad, exact.grad, atol=1e-5)
+
+
+PHI = ka.random_features(ka.kernels.Softmax(), 4, 8, rng=0)
+BATCHED = {
+    "linear": lambda q, k, v: ka.linear_attention(q, k, v, PHI),
+    "causal": lambda q, k, v: ka.causal_linear_attention(q, k, v, ELU)[0],
+    "state": lambda q, k, v: ka.causal_linear_attention(q, k, v, ELU)[1].s,
+    "softmax": lambda q, k, v: ka.softmax_attention(q, k, v, causal=True),
+    "delta": lambda q, k, v: ka.gated_linear_attention(q, k / 9, v, g=-k[..., 0].square(), beta=q[..., 0].sigmoid())[0],
+}
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_gradients_of_a_batch_of_cotangents(name):
+    """pypose/pypose#122: with vectorize=True, `jacobian` ended in "Batching rule not implemented for aten::alias"."""
+    rows = leaves((2, 5, 4), (2, 5, 4), (2, 5, 4))
+    out = BATCHED[name](*rows)
+    cotangents = torch.randn((3, *out.shape), generator=torch.Generator().manual_seed(0))
+
+    def pulled(g, batched=False):
+        return torch.autograd.grad(out, rows, g, retain_graph=True, is_grads_batched=batched, allow_unused=True)
+
+    each = [pulled(g) for g in cotangents]
+    for found, *parts in zip(pulled(cotangents, True), *each, strict=True):
+        assert (found is None) == (parts[0] is None)
+        if found is not None:
+            assert_allclose(found, torch.stack(parts), atol=1e-6)
+    short = tuple(row[:1, :2].detach() for row in rows)
+    for found, exact in zip(
+        torch.autograd.functional.jacobian(BATCHED[name], short, vectorize=True),
+        torch.autograd.functional.jacobian(BATCHED[name], short),
+        strict=True,
+    ):
+        assert_allclose(found, exact, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_cotangents_that_are_parts_of_a_wider_array(name):
+    """pytorch/pytorch#194719: slopes behind `torch.cat` were read by the strides of the inputs; likewise
+    Dao-AILab/flash-attention#355.
+    """
+    rows = leaves((2, 5, 4), (2, 5, 4), (2, 5, 4))
+    out = BATCHED[name](*rows)
+    wide = torch.cat([torch.ones(*out.shape[:-1], 9), out.mT.contiguous().mT], -1)
+    found = torch.autograd.grad(wide.square().sum(), rows, allow_unused=True)
+    exact = torch.autograd.grad(BATCHED[name](*rows).square().sum(), rows, allow_unused=True)
+    for one, other in zip(found, exact, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_checkpoints_and_inputs_that_change(name):
+    """pytorch/pytorch#103726: what a checkpoint kept of a layer's own tensors was gone; #24413: a change in place of
+    what was kept went by unseen.
+    """
+    from torch.utils.checkpoint import checkpoint
+
+    rows = leaves((2, 5, 4), (2, 5, 4), (2, 5, 4))
+
+    def call(*leaf):
+        return BATCHED[name](*(1.0 * x for x in leaf)).square().sum()
+
+    exact = torch.autograd.grad(call(*rows), rows, allow_unused=True)
+    kept = torch.autograd.grad(checkpoint(call, *rows, use_reentrant=False), rows, allow_unused=True)
+    for one, other in zip(kept, exact, strict=True):
+        assert one is other is None or torch.equal(one, other)
+    changed = [1.0 * x for x in rows]
+    out = BATCHED[name](*changed)
+    changed[1].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(out.sum(), rows, allow_unused=True)
