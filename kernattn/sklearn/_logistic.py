@@ -16,6 +16,7 @@ from kernattn.sklearn._lengthscale import tune_by_evidence, tune_by_log_loss
 from kernattn.sklearn._maps import Classifier, RandomMapEstimator, draw_map, make_kernel
 from kernattn.solvers import logistic
 from kernattn.solvers._check import take_rows
+from kernattn.solvers._penalty import hold_out, warn_of_least
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -32,8 +33,8 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
         whichever has the least log loss on rows left out; "ard" is one for each column, by the evidence of targets 1
         and -1. None is "tune" for a kernel by name.
     ridge : float or None
-        The penalty :math:`\lambda`; scikit-learn's C is one over it. None takes the one whose fits have the least log
-        loss on rows left out, in five folds of at most 4,096 rows, as `kernattn.solvers.logistic` says.
+        The penalty :math:`\lambda`; scikit-learn's C is one over it. None takes the largest whose log loss on rows left
+        out is within one standard error of the least, in the folds of `kernattn.solvers.logistic` without a penalty.
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
     max_iter : int
@@ -82,11 +83,16 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
             return tune_by_log_loss(kernel, x, y, weights, self.fit_intercept)
 
         phi = draw_map(self, x, make_kernel(self.kernel, self.lengthscale, x, counts, search))
+        penalty, classes = self.ridge, np.unique(y)
+        if penalty is None and len(classes) > 1:
+            choice = hold_out(x, y, weights, phi, classes, self.fit_intercept, cautious=True)
+            warn_of_least(choice)
+            penalty = choice.penalty
         fit = logistic(
             x,
             phi,
             y=y,
-            penalty=self.ridge,
+            penalty=penalty,
             weights=counts,
             intercept=self.fit_intercept,
             max_iterations=self.max_iter,

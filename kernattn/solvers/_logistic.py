@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, frozen, like, to_numpy64
 from kernattn._runtime.checks import boolean, instance_of, positive_integer, positive_number
-from kernattn._runtime.deprecated import old_arguments, old_attribute, old_order, old_positions, warn_user
+from kernattn._runtime.deprecated import old_arguments, old_attribute, old_order, old_positions
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 from kernattn.solvers._labels import find_classes, walk_labelled
-from kernattn.solvers._penalty import hold_out
+from kernattn.solvers._penalty import hold_out, warn_of_least
 from kernattn.solvers._softmax import Loss, Passes, minimise, origin
 from kernattn.solvers._spectrum import cast_as, project
 
@@ -164,12 +164,9 @@ def logistic(
     classes = find_classes(blocks)
     rows = Passes(phi, blocks, classes, backend)
     if penalty is None:
-        penalty, _, least = hold_out(*next(blocks()), phi, classes, bool(intercept), backend)
-        if least:
-            warn_user(
-                f"the penalty that folds prefer is the least of its range, {penalty:.3g}: the classes seem apart",
-                UserWarning,
-            )
+        choice = hold_out(*next(blocks()), phi, classes, bool(intercept), backend)
+        warn_of_least(choice)
+        penalty = choice.penalty
     start = origin(phi.num_features_of(next(blocks())[0].shape[1]), len(classes))
     with bar("logistic", progress, unit="pass") as shown_passes:
         loss = Loss(rows, len(classes), penalty, bool(intercept), shown_passes)

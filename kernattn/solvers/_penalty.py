@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
+from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import take_rows, widen
 from kernattn.solvers._digests import FOLDS, digests_of
@@ -40,8 +41,15 @@ class Choice(NamedTuple):
     """The best penalty."""
 
     penalty: float
-    loss: float  # log loss on rows left out: NaN where there are too few
+    loss: float  # the least mean log loss on rows left out: NaN where there are too few
     least: bool  # of all that were tried
+
+
+def warn_of_least(choice: Choice) -> None:
+    """Warn where the least penalty of all was taken."""
+    if choice.least:
+        end = f"the penalty that folds prefer is the least of its range, {choice.penalty:.3g}"
+        warn_user(f"{end}: the classes seem apart", UserWarning)
 
 
 def hold_out(
@@ -52,8 +60,12 @@ def hold_out(
     classes: NDArray[Any],
     intercept: bool,
     backend: str | None = None,
+    *,
+    cautious: bool = False,
 ) -> Choice:
     """Return the best penalty among powers of the root of ten, in units of the features' mean squared norm.
+
+    A cautious choice is the largest that is no worse than the best by more than one standard error of the difference.
 
     The powers begin with the weight of rows that differ, so that the unit of weights does not matter. At most 4,096
     rows have a part, by a digest of their inputs; rows of weight 0 have none.
@@ -75,21 +87,38 @@ def hold_out(
     lowest = LOW - max(0, ceil(log10(share)))  # copies of rows tell more of them: less is a penalty, too
     tens = [share * 10.0**power for power in range(HIGH, lowest - 1, -1)]
     points = [origin(len(turned.spread), count)] * len(folds)
-    losses: dict[float, float] = {}
+    shares_left = np.concatenate([fold.left.weights for fold in folds])
+    shares_left = shares_left / shares_left.sum()
+    losses: dict[float, Float64] = {}
 
     def judged(penalty: float) -> list[Float64]:
         found, losses[penalty] = _judge(turned, folds, points, penalty * unit, count, intercept)
         return found
 
+    def mean_loss(penalty: float) -> float:
+        return float(shares_left @ losses[penalty])
+
     for penalty in tens:
         points = judged(penalty)
-        best = min(losses, key=losses.__getitem__)
+        best = min(losses, key=mean_loss)
         if penalty * 10**WORSE <= best * 1.01:
             break
     for penalty in (best * 10**0.5, best / 10**0.5):
         judged(penalty)
-    found = min(losses, key=losses.__getitem__)
-    return Choice(found * unit, losses[found], found <= tens[-1])
+    best = min(losses, key=mean_loss)
+    found = _most_cautious(losses, best, shares_left, different) if cautious else best
+    return Choice(found * unit, mean_loss(best), found <= tens[-1])
+
+
+def _most_cautious(losses: dict[float, Float64], best: float, shares: Float64, different: int) -> float:
+    """Return the largest penalty within one standard error of the best, of so many rows that differ."""
+
+    def within(penalty: float) -> bool:
+        more = losses[penalty] - losses[best]
+        mean = float(shares @ more)
+        return mean <= float(np.sqrt(shares @ (more - mean) ** 2 / different))
+
+    return max(penalty for penalty in losses if within(penalty))
 
 
 def _rotate(features: Float64, codes: NDArray[np.intp], weights: Float64, intercept: bool) -> Rotated:
@@ -106,16 +135,16 @@ def _rotate(features: Float64, codes: NDArray[np.intp], weights: Float64, interc
 
 def _judge(
     turned: Rotated, folds: list[Fold], points: list[Float64], penalty: float, classes: int, intercept: bool
-) -> tuple[list[Float64], float]:
-    """Return the fits to the others of each fold, from points nearby, and the sum of log losses on rows left out."""
-    found, total = [], 0.0
+) -> tuple[list[Float64], Float64]:
+    """Return the fits to the others of each fold, from points nearby, and log losses of the rows left out."""
+    found, all_losses = [], []
     for (others, left), point in zip(folds, points, strict=True):
         loss = Loss([others], classes, penalty, intercept)
         point, _, _ = descend(loss, _widths(turned, others, penalty, point), point, ROUGHLY, STEPS)
         losses, _ = judge(products(left.features, point[:-1]) + point[-1], left.codes)
         found.append(point)
-        total += float(left.weights @ losses)
-    return found, total
+        all_losses.append(losses)
+    return found, np.concatenate(all_losses)
 
 
 def _widths(turned: Rotated, others: Labelled, penalty: float, point: Float64) -> Widths:

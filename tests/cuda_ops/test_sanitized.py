@@ -14,7 +14,7 @@ SHARED = "test_causal.py::test_little_shared_memory"
 RUNS = {
     "features": ["test_features.py::test_features[exp-float32]", "test_features.py::test_features[sincos-bfloat16]"],
     "key_state": ["test_key_state.py::test_bidirectional[exp-bfloat16]"],
-    "causal": ["test_causal.py::test_causal[1-exp_pair-float32]"],
+    "causal": ["test_causal.py::test_causal[exp_pair-float32-1]"],
     "norms": ["test_causal.py::test_norms_that_differ_inside_a_chunk[True-bfloat16]"],
     "rooms": [
         f"{SHARED}[{x}]" for x in ("float32-130000-outside2", "bfloat16-100000-outside3", "float32-65536-outside4")

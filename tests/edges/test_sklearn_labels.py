@@ -11,6 +11,7 @@ import kernattn as ka
 from edges.sklearn_cases import GIVEN, LABELS, PHI, W, X, Y
 from kernattn.errors import ParameterError
 from kernattn.sklearn import FeatureClassifier, FeatureLogistic, FeatureRidge
+from kernattn.solvers._penalty import hold_out
 
 
 def test_labels():
@@ -71,3 +72,17 @@ def test_without_an_intercept():
     for cls, y in ((FeatureRidge, Y), (FeatureClassifier, LABELS), (FeatureLogistic, LABELS)):
         assert not np.any(cls(fit_intercept=False, **GIVEN).fit(X, y).solution_.intercept)
         assert np.all(cls(**GIVEN).fit(X, y).solution_.intercept)
+
+
+def test_the_ridge_is_the_largest_within_one_standard_error():
+    rng = np.random.default_rng(0)
+    told = X[:, 0] + 0.5 * rng.standard_normal(90) > 0
+    for labels, least in ((told, 0.0), (rng.permutation(told), 10.0)):  # rows that tell nothing of labels
+        model = FeatureLogistic(**GIVEN).fit(X, labels)
+        choices = [
+            hold_out(X, labels, None, model.feature_map_, np.unique(labels), True, cautious=cautious)
+            for cautious in (False, True)
+        ]
+        assert choices[0].loss == choices[1].loss
+        assert choices[0].penalty <= choices[1].penalty == model.solution_.penalty > least
+        assert choices[0].penalty == ka.solvers.logistic(X, model.feature_map_, y=labels).penalty
