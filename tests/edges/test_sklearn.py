@@ -38,8 +38,13 @@ def dispatch(monkeypatch):
         yield
 
 
-SMALL = (FeatureClassifier, FeatureGP, FeatureLogistic, FeatureRidge)  # hundreds of fits, with folds or searches
-INSTANCES = [cls(num_features=32) if cls in SMALL else cls() for cls in ALL]
+SMALL = {  # hundreds of fits: folds and searches of few features, and not both in each
+    FeatureRidge: {"num_features": 32, "lengthscale": "scale"},
+    FeatureGP: {"num_features": 32},
+    FeatureClassifier: {"num_features": 32, "lengthscale": "scale"},
+    FeatureLogistic: {"num_features": 32, "lengthscale": "scale"},
+}
+INSTANCES = [cls(**SMALL.get(cls, {})) for cls in ALL]
 INSTANCES.append(FeatureRidge(ka.kernels.Polynomial(coef0=1.0), ridge=1.0))
 OTHERS = [
     FeatureClassifier(),
