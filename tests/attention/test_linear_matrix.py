@@ -41,7 +41,7 @@ def is_far(x, low, high):
     return (~(size <= high) | ((size < low) & (size > 0))).any(axis=-1)
 
 
-@pytest.mark.parametrize("norm", [1, 4, 8, 16])
+@pytest.mark.parametrize("norm", [1, *(pytest.param(x, marks=pytest.mark.slow) for x in (4, 8)), 16])
 @pytest.mark.parametrize("name", MAPS)
 def test_errors_are_those_of_rounding_the_exact_answer(name, norm):
     rng, phi = np.random.default_rng(norm), MAPS[name]

@@ -98,7 +98,8 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("nystrom", marks=pytest.mark.slow), *(x for x in LENGTHS if x != "nystrom")]
+    "name",
+    [pytest.param(x, marks=pytest.mark.slow if x in ("compressed", "nystrom", "reference") else ()) for x in LENGTHS],
 )
 def test_a_whole_graph_whose_length_changes(name):
     """Graphs are split as they are and not where least is kept, as in `test_graphs`. A mask goes the way of none."""

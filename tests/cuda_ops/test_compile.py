@@ -51,9 +51,9 @@ SHORT = {"causal_conv", "causal_conv_step", "selective_step"}
 PLAIN = {"countsketch", "tensor_sketch", "orthogonalize", "hadamard"}  # without tensor cores, as those
 BY_DTYPE = {  # which ops are compiled for Hopper: each once, each dtype in a large one and in a small one
     "bfloat16": {"features", "gram", "key_state", "attend", "causal", "step", *SHORT},
-    "float16": {"block_softmax", "attend", "block_softmax_vjp"},
+    "float16": {"block_softmax", "block_softmax_vjp"},
     "float32": {"attend", *PLAIN},
-    "float64": {"causal", "attend"},
+    "float64": {"causal"},
     "tf32": {"attend"},
 }
 SIZES = ((128, 128), (16, 32), (32, 64))

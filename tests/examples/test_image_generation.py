@@ -96,7 +96,10 @@ def test_a_pixel_is_predicted_from_those_before_it(modules, tiny, digits, method
     assert apart[21] > 1e-3
 
 
-@pytest.mark.parametrize("method", ["linear", "favor-redrawn", "trigonometric", "lsh"])
+SLOW = [pytest.param(method, marks=pytest.mark.slow) for method in ("trigonometric", "lsh")]
+
+
+@pytest.mark.parametrize("method", ["linear", "favor-redrawn", *SLOW])
 def test_a_run_that_was_killed_goes_on_to_the_same_bits(modules, tiny, digits, method, tmp_path, monkeypatch):
     train = modules["train"]
     monkeypatch.setattr(modules["methods"], "REDRAW", 5)

@@ -41,6 +41,7 @@ def test_few_data_sets():
     assert table[-1].startswith("kernel, made data: regret 1.")
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_maps_whose_draws_differ_tenfold_are_told_apart():
     """By 32 redraws of this head's maps the one of twice the error seems to be the better by two standard errors."""
