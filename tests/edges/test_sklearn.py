@@ -39,7 +39,7 @@ def dispatch(monkeypatch):
 
 
 SMALL = {  # hundreds of fits: folds and searches of few features, and not both in each
-    FeatureRidge: {"num_features": 32, "lengthscale": "scale"},
+    FeatureRidge: {"num_features": 32, "lengthscale": 10.0},
     FeatureGP: {"num_features": 32},
     FeatureClassifier: {"num_features": 32, "lengthscale": "scale"},
     FeatureLogistic: {"num_features": 32, "lengthscale": "scale"},
