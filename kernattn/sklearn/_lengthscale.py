@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn.errors import KernattnError
@@ -25,6 +26,7 @@ ROWS, FEATURES = 2048, 256  # that a search looks at
 FEW = 25  # rows that differ, below which the evidence tells nothing
 STEPS = 30
 FACTORS = (1.0, 2.0, 4.0, 8.0)  # of the usual lengthscale, which labels choose among
+ONE_THREAD = 1, "blas"  # of small eigenproblems, two threads wait for each other
 LINE = 16.0  # times it, functions are nearly lines
 
 
@@ -47,7 +49,8 @@ def tune_by_evidence(kernel: Stationary, ard: bool, x: Array, y: Float64, weight
     mean of its targets: copies would pass for rows without noise. A digest picks them, so that order has no part in it.
     Targets are as if each had the mean 0 and a variance of 1.
     """
-    return _of_evidence(kernel, ard, _distinct(x, y, weights))
+    with threadpool_limits(*ONE_THREAD):
+        return _of_evidence(kernel, ard, _distinct(x, y, weights))
 
 
 def tune_by_folds(kernel: Stationary, x: Array, y: Float64, weights: Float64 | None) -> Stationary:
@@ -57,12 +60,13 @@ def tune_by_folds(kernel: Stationary, x: Array, y: Float64, weights: Float64 | N
     `tune_by_evidence`. The evidence believes in normal noise: where targets have heavy tails, as counts have, it
     explains the largest by a short lengthscale.
     """
-    seen = _distinct(x, y, weights)
-    found = _of_evidence(kernel, False, seen)
-    if found is kernel:
-        return kernel
-    tried = [found, *(_longer(kernel, by) for by in (*FACTORS, LINE))]
-    return tried[int(np.argmin([_left_out(each, seen) for each in tried]))]
+    with threadpool_limits(*ONE_THREAD):
+        seen = _distinct(x, y, weights)
+        found = _of_evidence(kernel, False, seen)
+        if found is kernel:
+            return kernel
+        tried = [found, *(_longer(kernel, by) for by in (*FACTORS, LINE))]
+        return tried[int(np.argmin([_left_out(each, seen) for each in tried]))]
 
 
 def _of_evidence(kernel: Stationary, ard: bool, seen: _Seen) -> Stationary:
@@ -114,7 +118,8 @@ def tune_by_log_loss(
     classes = np.unique(labels)
     tried = [_longer(kernel, by) for by in FACTORS]
     maps = [_draw(each, x.shape[1], FEATURES) for each in tried]
-    losses = [hold_out(x, labels, weights, phi, classes, intercept).loss for phi in maps]
+    with threadpool_limits(*ONE_THREAD):
+        losses = [hold_out(x, labels, weights, phi, classes, intercept).loss for phi in maps]
     return tried[int(np.argmin(losses))]  # NaN of all stands for the first
 
 
