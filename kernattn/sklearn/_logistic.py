@@ -75,15 +75,15 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
         if weights is not None and not np.all(weights):
             kept = np.flatnonzero(weights)
             x, y, weights = take_rows(x, kept), y[kept], weights[kept]
-        counts = array_beside(x, weights)
+        counts, classes = array_beside(x, weights), np.unique(y)
 
         def search(kernel: Stationary, ard: bool) -> Stationary:
             if ard:
-                return tune_by_evidence(kernel, ard, x, signs_of(y, np.unique(y)), weights)
+                return tune_by_evidence(kernel, ard, x, signs_of(y, classes), weights)
             return tune_by_log_loss(kernel, x, y, weights, self.fit_intercept)
 
         phi = draw_map(self, x, make_kernel(self.kernel, self.lengthscale, x, counts, search))
-        penalty, classes = self.ridge, np.unique(y)
+        penalty = self.ridge
         if penalty is None and len(classes) > 1:
             choice = hold_out(x, y, weights, phi, classes, self.fit_intercept, cautious=True)
             warn_of_least(choice)

@@ -132,7 +132,8 @@ def logistic(
     intercept : bool
         Fit b too; else it is 0.
     tolerance : float
-        The last step is the one from which on the sum cannot fall by more than this part of itself.
+        The last step is the one from which on the sum cannot fall by more than this part of itself, as far as the
+        curvature that the steps met tells: of several classes it is a mean, and the sum may fall a little further.
     max_iterations : int
         Steps end there in any case: `converged` of the fit says which came first.
     progress : bool or None
