@@ -1,5 +1,6 @@
 """Leading axes: what they broadcast to, and how kernels find their way through them."""
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ def key_arguments(key_mask: Array | None, lead: tuple[int, ...]) -> Any:
     return NULL if key_mask is None else broadcast(key_mask, lead, 1).view(cupy.uint8)
 
 
+@lru_cache(512)
 def batch(out: tuple[int, ...], queries: tuple[int, ...], keys: tuple[int, ...]) -> tuple[np.int32, ...]:
     """Return the leading axes of outputs merged into three: their sizes, three strides of queries, three of keys.
 

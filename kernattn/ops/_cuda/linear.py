@@ -1,6 +1,7 @@
 """What the CUDA siblings of linear attention share: columns of a block, slabs, both sides, states."""
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from kernattn._arrays.namespaces import Array
@@ -25,7 +26,7 @@ class LinearCode:
     value: str  # C type of v and of the outputs
     eb: int
 
-    @property
+    @cached_property
     def defines(self) -> tuple[str, ...]:
         """The compiler's options."""
         return (*self.map.defines, *options(VALUE=self.value, EB=self.eb))
@@ -49,6 +50,7 @@ class Slabs:
     rows: int
 
 
+@lru_cache(512)
 def linear_code(map_code: MapCode, dtype: str, e: int, limits: runtime.Limits) -> LinearCode:
     """Return how kernels with values of `dtype`, (..., e), are compiled."""
     widest = (WIDEST if limits.roomy else WIDEST_IN_LITTLE)[map_code.operand]

@@ -1,6 +1,7 @@
 """How a map is compiled, and what a kernel is given of it: the constants and the struct of maps.cuh."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class MapCode:
         """Tiles of FB features that hold all of them."""
         return ceil_div(frequencies, FB) * self.parts
 
-    @property
+    @cached_property
     def defines(self) -> tuple[str, ...]:
         """The compiler's options."""
         return options(

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,9 +32,14 @@ def launch(
     d: int, e: int, dtype: str, limits: runtime.Limits, *, parts: bool, biased: bool, joined: bool
 ) -> SoftmaxLaunch:
     """Return the launch for arrays of `dtype`; answers of several levels are `joined` in wider types."""
-    accumulator = accumulator_of(dtype)
-    kind = C_TYPES[dtype]
-    element = kind if dtype == "float16" and limits.capability >= 80 else operand(dtype, limits.capability)
+    half = dtype == "float16" and limits.capability >= 80
+    element = C_TYPES[dtype] if half else operand(dtype, limits.capability)
+    return _launch(d, e, dtype, element, parts, biased, joined)
+
+
+@lru_cache(512)
+def _launch(d: int, e: int, dtype: str, element: str, parts: bool, biased: bool, joined: bool) -> SoftmaxLaunch:
+    accumulator, kind = accumulator_of(dtype), C_TYPES[dtype]
     warps = 2 if element == "double" else 4
     rows = 16 * warps
     small = element in ("half_t", "bf16_t")

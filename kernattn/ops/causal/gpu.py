@@ -6,6 +6,7 @@ it fits; it and a chunk's features are in shared memory where they fit, and in t
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import product
 
 import numpy as np
@@ -45,7 +46,7 @@ class WalkCode:
     maps: int = 1  # 2 where queries and keys are projected apart
     stream: bool = False  # are rows and frequencies copied ahead?
 
-    @property
+    @cached_property
     def defines(self) -> tuple[str, ...]:
         """The compiler's options."""
         return (*self.linear.defines, *options(HELD=self.held, MAPS=self.maps, STREAM=self.stream))
@@ -80,6 +81,7 @@ def launch(entries: int, n: int, e: int, frequencies: int, code: WalkCode, limit
     )
 
 
+@lru_cache(512)
 def walk_code(code: LinearCode, d: int, frequencies: int, limits: runtime.Limits, maps: int = 1) -> WalkCode:
     """Return how `walk` is compiled for rows (n, d) and values of `code`.
 
@@ -112,6 +114,7 @@ def walk_code(code: LinearCode, d: int, frequencies: int, limits: runtime.Limits
     return max(fitting or choices[-1:], key=worth)
 
 
+@lru_cache(512)
 def _rooms(code: WalkCode, frequencies: int) -> tuple[int, int]:
     """Return the accumulators of a block's state outside registers, and the operands of a chunk's features."""
     m = code.linear.map
@@ -119,6 +122,7 @@ def _rooms(code: WalkCode, frequencies: int) -> tuple[int, int]:
     return tiles * FB * (3 if code.held else code.linear.eb + 8 + 3), tiles * m.rows * code.linear.phi_row
 
 
+@lru_cache(512)
 def _shared(code: WalkCode, frequencies: int, limits: runtime.Limits) -> tuple[int, bool, bool]:
     """Return bytes of shared memory, whether the state is there, and whether all features of a chunk are."""
     linear, m = code.linear, code.linear.map
@@ -157,6 +161,7 @@ def resident(shared_bytes: int, limits: runtime.Limits, threads: int = 128) -> i
     return max(1, min(2, 256 // threads, (limits.shared_bytes + 1024) // (shared_bytes + 1024)))
 
 
+@lru_cache(512)
 def slabs_for(blocks: int, room: int) -> int:
     """Return into how many slabs to cut sequences that take `blocks` blocks uncut, when `room` run at a time.
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ class SummaryCode:
     linear: LinearCode
     held: int  # strips of 16 features that each warp sums
 
-    @property
+    @cached_property
     def defines(self) -> tuple[str, ...]:
         """The compiler's options."""
         return (*self.linear.defines, *options(HELD=self.held))
@@ -52,6 +53,7 @@ class SummaryCode:
         )
 
 
+@lru_cache(512)
 def summary_code(code: LinearCode, frequencies: int, limits: runtime.Limits) -> SummaryCode:
     """Return how `summarise` is compiled: a block reads its values once for all the features that it sums."""
     m, choices = code.map, []
