@@ -44,6 +44,7 @@ inline tf32_t float_to_tf32(float x) {
 }
 
 inline float fast_exp(float x) { return std::exp(x); }
+inline float fast_exp2(float x) { return std::exp2(x); }
 
 // The larger one; NaN where one is.
 inline float larger_or_nan(float x, float y) { return x > y || x != x ? x : y; }
@@ -156,6 +157,13 @@ __device__ __forceinline__ tf32_t float_to_tf32(float x) {
 }
 
 __device__ __forceinline__ float fast_exp(float x) { return __expf(x); }
+
+// 2^x, 0 where that is denormal.
+__device__ __forceinline__ float fast_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 __device__ __forceinline__ float larger_or_nan(float x, float y) {
 #if __CUDA_ARCH__ >= 800

@@ -28,7 +28,9 @@ HEADERS = {
     "causal_conv": TYPES,
     "causal_conv_step": TYPES,
     "selective_step": TYPES,
-    "block_softmax": (*TYPES, "_cuda/output.cuh", "_cuda/plans.cuh", "block_softmax/visits.cuh"),
+    "block_softmax": (
+        *TYPES, "_cuda/output.cuh", "_cuda/plans.cuh", "block_softmax/visits.cuh", "block_softmax/keys.cuh", "block_softmax/stream.cuh",
+    ),
     "block_softmax_vjp": (*TYPES, "_cuda/output.cuh", "_cuda/plans.cuh"),
 }
 

@@ -46,17 +46,19 @@ def _launch(d: int, e: int, dtype: str, element: str, parts: bool, biased: bool,
     db = power_of_two(d, 16, 128 if small else 32)
     eb = power_of_two(e, 32, 128 if small else 32 if element == "double" else 64)
     tile = row_length(element, db)
+    streams = d <= db and element == kind and small  # a second room for keys, on their way
+    rooms = 1 + streams
     shared_bytes = pieces(
         (rows * tile, element),
-        (rows * tile, element),
-        (rows * row_length(element, eb), element),
+        (rooms * rows * tile, element),
+        (rooms * rows * row_length(element, eb), element),
         (rows * row_length(element, rows), element),
-        (2 * rows, "float"),
-        (rows * biased, accumulator),
+        (rooms * 2 * rows, "float"),
+        (rooms * rows * biased, accumulator),
     )
     flags = options(
         INPUT=kind, VALUE=kind, OPERAND=element, SPLIT=0, DB=db, EB=eb, WARPS=warps, PARTS=parts, BIASED=biased,
-        RESULT=accumulator if joined else kind, LOG="double" if joined else accumulator,
+        WHOLE=d <= db, RESULT=accumulator if joined else kind, LOG="double" if joined else accumulator,
     )  # fmt: skip
     return SoftmaxLaunch(flags, accumulator, rows, ceil_div(e, eb), 32 * warps, shared_bytes)
 

@@ -1,5 +1,5 @@
 // Exact attention: a tile of rows of one entry and EB columns of v a block, the keys in tiles of C with an online softmax. Compile-time,
-// beside those of types.cuh, output.cuh, plans.cuh and visits.cuh: DB (columns of q and k held at a time). blockIdx.x = entry * tiles + tile, where
+// beside those of types.cuh, output.cuh, plans.cuh, visits.cuh and keys.cuh: DB (columns of q and k held at a time). blockIdx.x = entry * tiles + tile, where
 // tables of several heads have the tiles of all of them and an entry for each.
 //
 // Rows that leave the range of floats are computed once more: those that lose their normaliser, since scores do, from shrunk queries and
@@ -14,21 +14,20 @@ __device__ __forceinline__ Acc far_relative(Acc score, Acc unit) {
     return score == Limits<Acc>::lowest() ? Acc(0) : exponential((score - unit) / Limits<Acc>::shrunk() / Limits<Acc>::shrunk());
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, streams ? 2 : 1)
 block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, const X* bias, R* out, Log* lse, const Log* before,
               const int* tiles, const int* visits, const Word* words, const int* tokens, int tile_count, int heads,
               Acc scale, long long n, long long length, int d, int e, int causal,
               int size0, int size1, int size2, int q0, int q1, int q2, int k0, int k1, int k2) {
-    constexpr int x_row = row_length<E, DB>();
     const Batch batch{size0, size1, size2, q0, q1, q2, k0, k1, k2};
     const Tables tables{tiles, visits, words, tokens, tile_count, heads};
     Carver carver{shared_bytes};
     E* queries = carver.take<E>(C * x_row);
-    E* keys = carver.take<E>(C * x_row);
-    E* values = carver.take<E>(C * v_row);
+    E* keys = carver.take<E>(rooms * C * x_row);
+    E* values = carver.take<E>(rooms * C * v_row);
     E* weights = carver.take<E>(C * score_row);
-    const Seen seen{carver.take<unsigned>(2 * C)};
-    Acc* biases = carver.take<Acc>(biased ? C : 0);
+    const Seen seen{carver.take<unsigned>(rooms * 2 * C)};
+    Acc* biases = carver.take<Acc>(biased ? rooms * C : 0);
 
     const int g = lane_index() / 4, t = lane_index() % 4, own = warp_index() * 16, column0 = blockIdx.y * EB, columns = min(EB, e - column0);
     const Tile tile = tile_of(tables, n);
@@ -36,86 +35,16 @@ block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, con
     const long long stop = causal ? max(0ll, min(length, shift + tile.rows)) : length;
     const X* const x = q + batch.queries(tile.entry) * n * d;
     const long long first_key = batch.keys(tile.entry) * length, first_row = tile.entry * n;
+    const Keys given{k + first_key * d, v + first_key * e + column0, mask ? mask + first_key : nullptr, bias ? bias + first_key : nullptr,
+                     tables, tile, shift, stop, d, e, columns, causal, scale};
 
     Output output;
+    unsigned any = 0;  // bits 0 and 8: does a lane's row see any key?
     bool there[2], wanted[2], lost[2], rough[2];  // of a lane's rows: is it one, is it to be written, and why not yet?
 #pragma unroll
     for (int r = 0; r < 2; ++r) there[r] = own + g + 8 * r < tile.rows;
-    const auto run = [&](auto mode) {
+    const auto finish = [&](auto mode) {
         constexpr bool far = decltype(mode)::far, low = decltype(mode)::low;
-        output.start();
-        unsigned any = 0;  // bits 0 and 8: does a lane's row see any key?
-        bool begun = false;
-        for (int number = tile.begin; number < tile.end; ++number) {
-            const Visit visit = of_parts ? visit_in(tables, number) : Visit{0, stop, -1};
-            for (long long key0 = visit.low; key0 < visit.high; key0 += C) {
-                const int count = visit.high - key0 < C ? int(visit.high - key0) : C;
-                const Places those = tile.keys.from(key0);
-                // the rows that see a key of the visit, if it counts at all
-                const auto rows_of = [&](int key) {
-                    if constexpr (of_parts) return rows_in(tables, tile, visit, key0 + key);
-                    const long long first = causal ? key0 + key - shift : 0;
-                    return first <= 0 ? ~Word(0) : first < C ? ~Word(0) << first : Word(0);
-                };
-                Acc score[C / 8][4];
-                clear(score);
-                for (int d0 = 0; d0 < d; d0 += DB) {
-                    __syncthreads();
-                    if (!begun || d > DB) load_tile<C, DB, far>(queries, x + d0, d, tile.rows, d - d0, tile.queries);
-                    load_tile<C, DB, far>(keys, k + first_key * d + d0, d, count, d - d0, those);
-                    if (d0 == 0)
-                        for (int i = threadIdx.x; i < C; i += blockDim.x) {
-                            bool counts = i < count && (!mask || mask[first_key + those(i)]);
-                            if constexpr (biased) {
-                                const Acc more = i < count ? Acc(widen(bias[first_key + those(i)])) : Acc(0);
-                                counts = counts && more != Limits<Acc>::lowest();
-                                biases[i] = far ? more * Limits<Acc>::shrunk() * Limits<Acc>::shrunk() : more;
-                            }
-                            seen.put(i, counts ? rows_of(i) : Word(0));
-                        }
-                    __syncthreads();
-                    product<C, DB, false, true>(score, queries + own * x_row, x_row, keys, x_row);
-                }
-                begun = true;
-                const bool cut = of_parts ? visit.words >= 0 : causal && key0 + count - 1 > shift;  // may rows see some of these keys only?
-                const bool finite = load_values<low>(values, v + first_key * e + column0, count, e, columns, seen, those);
-                Acc top[2] = {output.unit[0], output.unit[1]};
-#pragma unroll
-                for (int j = 0; j < C / 8; ++j)
-#pragma unroll
-                    for (int p = 0; p < 2; ++p) {
-                        const int column = 8 * j + 2 * t + p;
-                        const unsigned rows = seen.of_lane(column);
-                        any |= rows;
-#pragma unroll
-                        for (int r = 0; r < 2; ++r) {
-                            Acc& y = score[j][2 * r + p];
-                            y = biased ? y * scale + biases[column] : y * scale;
-                            if (!(rows >> 8 * r & 1)) y = Limits<Acc>::lowest();
-                            top[r] = larger(top[r], y);
-                        }
-                    }
-                Acc factor[2];
-#pragma unroll
-                for (int r = 0; r < 2; ++r) {
-                    top[r] = row_max(top[r]);
-                    factor[r] = far ? far_relative(output.unit[r], top[r]) : relative(output.unit[r], top[r]);
-                    output.unit[r] = top[r];
-                }
-                output.scale(factor);
-#pragma unroll
-                for (int j = 0; j < C / 8; ++j)
-#pragma unroll
-                    for (int p = 0; p < 4; ++p) {
-                        const Acc unit = output.unit[p / 2];
-                        const E rounded = narrow<E>(far ? far_relative(score[j][p], unit) : relative(score[j][p], unit));
-                        weights[(own + g + p / 2 * 8) * score_row + 8 * j + 2 * t + p % 2] = rounded;
-                        output.den[p / 2] += Acc(widen(rounded));
-                    }
-                if (__syncthreads_or(cut && !finite)) add_seen(output, weights + own * score_row, values, seen);
-                else product<EB, C, false, false>(output.num, weights + own * score_row, score_row, values, v_row);
-            }
-        }
         any = row_any(any);
         Log logs[2];
 #pragma unroll
@@ -139,7 +68,61 @@ block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, con
             for (int r = 0; r < 2; ++r)
                 if (wanted[r]) lse[first_row + tile.queries(own + g + 8 * r)] = logs[r];
     };
-    run(Near{});
+    const auto run = [&](auto mode) {
+        constexpr bool far = decltype(mode)::far, low = decltype(mode)::low;
+        output.start();
+        any = 0;
+        bool begun = false;
+        for (int number = tile.begin; number < tile.end; ++number) {
+            const Visit visit = given.visit(number);
+            for (long long key0 = visit.low; key0 < visit.high; key0 += C) {
+                const int count = Keys::count(visit, key0);
+                const Places those = given.places(key0);
+                Acc score[C / 8][4];
+                clear(score);
+                for (int d0 = 0; d0 < d; d0 += DB) {
+                    __syncthreads();
+                    if (!begun || d > DB) load_tile<C, DB, far>(queries, x + d0, d, tile.rows, d - d0, tile.queries);
+                    load_tile<C, DB, far>(keys, given.k + d0, d, count, d - d0, those);
+                    if (d0 == 0) given.template look<far>(seen, biases, visit, key0);
+                    __syncthreads();
+                    product<C, DB, false, true>(score, queries + own * x_row, x_row, keys, x_row);
+                }
+                begun = true;
+                const bool cut = given.cut(visit, key0);
+                const bool finite = load_values<low>(values, given.v, count, e, columns, seen, those);
+                Acc top[2] = {output.unit[0], output.unit[1]}, factor[2];
+                any |= given.weigh(score, top, seen, biases);
+#pragma unroll
+                for (int r = 0; r < 2; ++r) {
+                    top[r] = row_max(top[r]);
+                    factor[r] = far ? far_relative(output.unit[r], top[r]) : relative(output.unit[r], top[r]);
+                    output.unit[r] = top[r];
+                }
+                output.scale(factor);
+#pragma unroll
+                for (int j = 0; j < C / 8; ++j)
+#pragma unroll
+                    for (int p = 0; p < 4; ++p) {
+                        const Acc unit = output.unit[p / 2];
+                        const E rounded = narrow<E>(far ? far_relative(score[j][p], unit) : relative(score[j][p], unit));
+                        weights[(own + g + p / 2 * 8) * score_row + 8 * j + 2 * t + p % 2] = rounded;
+                        output.den[p / 2] += Acc(widen(rounded));
+                    }
+                if (__syncthreads_or(cut && !finite)) add_seen(output, weights + own * score_row, values, seen);
+                else product<EB, C, false, false>(output.num, weights + own * score_row, score_row, values, v_row);
+            }
+        }
+        finish(mode);
+    };
+    if constexpr (streams) {
+        request_tile<C, DB>(queries, x, d, d, [=](int i) { return i < tile.rows ? tile.queries(i) : -1; });
+        output.start();
+        any = Stream<E>{given, queries, keys, values, weights, seen, biases}.sum(output);
+        finish(Near{});
+    } else {
+        run(Near{});
+    }
     if (__syncthreads_or(rough[0] || rough[1])) {
         wanted[0] = rough[0], wanted[1] = rough[1];
         run(Low{});
