@@ -61,9 +61,10 @@ def planned(arch: int, dtype: str) -> Iterator[Planned]:
 
         walk = causal.walk_code(linear, D, m, limits)
         how = causal.launch(ENTRIES, N, D, m, walk, limits)
-        before = key_state.launch(ENTRIES, N, D, m, linear, how.slabs, limits)
+        fine = key_state.finer(how.slabs, ENTRIES, D, m, linear, limits)
+        before = key_state.launch(ENTRIES, N, D, m, linear, fine, limits)
         across = ceil_div(D, walk.linear.eb)
-        states = 4 * how.slabs.count - 2 if how.slabs.count > 1 else 0  # written, scanned, read
+        states = 4 * fine.count - 2 if how.slabs.count > 1 else 0  # written, scanned, read
         moved = 2 * row * (across + 1) + (states + 1) * state + summarised(before, row, m)
         yield plan("causal", "walk", walk.linear.map, walk.defines, how.shared_bytes, moved, 4 * row + state)
         whole = key_state.launch(ENTRIES, N, D, m, linear, None, limits)

@@ -26,25 +26,30 @@ __device__ __forceinline__ void write_features(const X* x, int rows, const Map& 
         for (int part = 0; part < parts; ++part) {
             const int tile = block * parts + part;
             Pair<T> made[FB / 8][2];
+            const bool full = map.full(tile);
+            const Acc log_scale[2] = {log_row[row0 + g], log_row[row0 + g + 8]};
 #pragma unroll
-            for (int j = 0; j < FB / 8; ++j)
+            for (int j = 0; j < FB / 8; ++j) {
+                const int column = 8 * j + 2 * t;
+                const Acc shift[2] = {map.shift(map.feature_or_last(tile, column)), map.shift(map.feature_or_last(tile, column + 1))};
 #pragma unroll
                 for (int r = 0; r < 2; ++r) {
-                    const int column = 8 * j + 2 * t;
-                    const Acc log_scale = log_row[row0 + g + 8 * r];
-                    const auto phi = [&](int p) { return map.whole(part, u[0][j][2 * r + p], log_scale, map.feature_or_last(tile, column + p)); };
-                    made[j][r] = Pairs<T>::keep(Pairs<T>::of(phi(0), phi(1)), map.feature(tile, column) >= 0, map.feature(tile, column + 1) >= 0);
+                    const auto phi = [&](int p) { return map.whole(part, u[0][j][2 * r + p], log_scale[r], shift[p]); };
+                    made[j][r] = Pairs<T>::of(phi(0), phi(1));
+                    if (!full) made[j][r] = Pairs<T>::keep(made[j][r], map.feature(tile, column) >= 0, map.feature(tile, column + 1) >= 0);
                 }
+            }
             store_pairs(own, tile_row, made);
             __syncwarp();
             const Place<T> to = place(tile);
             T* const first = to.first + row0 * to.stride;
             if (to.width % wide == 0 && to.stride % wide == 0 && reinterpret_cast<unsigned long long>(first) % 16 == 0) {
-                const int across = to.width / wide;
+                constexpr int across = FB / wide;
                 for (int i = lane_index(); i < own_rows * across; i += 32) {
                     const int row = i / across, column = i % across * wide;
-                    *reinterpret_cast<Packet<T, wide>*>(first + row * to.stride + column) =
-                        *reinterpret_cast<const Packet<T, wide>*>(own + row * tile_row + column);
+                    if (column < to.width)
+                        *reinterpret_cast<Packet<T, wide>*>(first + row * to.stride + column) =
+                            *reinterpret_cast<const Packet<T, wide>*>(own + row * tile_row + column);
                 }
             } else {
                 for (int i = lane_index(); i < own_rows * to.width; i += 32)

@@ -40,9 +40,9 @@ struct Map {
         return per_feature ? y : amplitude * y;
     }
     // phi itself, the log scale multiplied in.
-    __device__ __forceinline__ Acc whole(int part, Acc u, Acc row, int feature) const {
-        if (per_feature) return exponential(log(part, u, row, feature));
-        const Acc y = value(part, u, feature);
+    __device__ __forceinline__ Acc whole(int part, Acc u, Acc row, Acc shift) const {
+        if (per_feature) return exponential(shifted_log(part, u, row, shift));
+        const Acc y = shifted_value(part, u, shift);
         return Nonlinearity::scaled && row_weights ? y * exponential(row) : y;
     }
 };
@@ -164,35 +164,52 @@ __device__ __forceinline__ void project(Acc (&u)[inputs][FB / 8][4], const X* co
     }
 }
 
-// sum_i w_i (s x_i)^2 of a row, by a warp.
-__device__ __forceinline__ Acc square_form(const X* x, Acc s, const Map& map) {
+// sum_i w_i (s x_i)^2 of a row, by four neighbouring lanes: `lane` of them; 0 where there is no row.
+__device__ __forceinline__ Acc square_form(const X* x, bool there, int lane, Acc s, const Map& map) {
+    constexpr int wide = 16 / int(sizeof(X));
     Acc sum = Acc(0);
-    for (int i = lane_index(); i < map.d; i += 32) {
-        const Acc xi = s * Acc(widen(x[i]));
-        sum += map.row_weights[i] * xi * xi;
+    const auto add = [&](Acc w, Acc y) { sum += w * (s * y) * (s * y); };
+    if (there && map.d % wide == 0 && reinterpret_cast<unsigned long long>(x) % 16 == 0) {
+#pragma unroll 2
+        for (int i = lane * wide; i < map.d; i += 4 * wide) {
+            const Wide<X> packet = *reinterpret_cast<const Wide<X>*>(x + i);
+            const auto weights = *reinterpret_cast<const Packet<Acc, wide>*>(map.row_weights + i);
+            const Acc* w = weights.x;
+            look_at_each(packet, [&](auto y) { add(*w++, Acc(y)); });
+        }
+    } else if (there) {
+        for (int i = lane; i < map.d; i += 4) add(map.row_weights[i], Acc(widen(x[i])));
     }
-    return warp_sum(sum);
+    return row_sum(sum);
 }
 
-// sum_i w_i x_i^2, held where it is larger than logs may be: rows further out count alike.
-__device__ __forceinline__ Acc row_scale(const X* x, const Map& map) {
-    const Acc sum = square_form(x, Acc(1), map), held = Limits<Acc>::held();
-    if (fabs(sum) <= held) return sum;
-    const Acc part = square_form(x, Limits<Acc>::shrunk(), map);
-    return fabs(part) < held ? grown(part) : sum;  // or the row is not finite
+// sum_i w_i x_i^2, held where it is larger than logs may be: rows further out count alike. By a warp: four lanes have a row of their own, or all the
+// same one.
+__device__ __forceinline__ Acc row_scale(const X* x, const Map& map, bool there = true) {
+    const int lane = lane_index() % 4;
+    const Acc sum = square_form(x, there, lane, Acc(1), map), held = Limits<Acc>::held();
+    if (__any_sync(all_lanes, !(fabs(sum) <= held))) {
+        const Acc part = square_form(x, there, lane, Limits<Acc>::shrunk(), map);
+        if (!(fabs(sum) <= held) && fabs(part) < held) return grown(part);  // else the row is not finite
+    }
+    return sum;
 }
 
 // The log scale of each of the block's C rows into log_row: the one given, or sum_i w_i x_i^2, or 0; each warp does as many rows. A barrier must follow.
 __device__ __forceinline__ void row_scales(Acc* log_row, const X* x, const Acc* given, int rows, const Map& map) {
     constexpr int each = C / WARPS;
-    const int first = warp_index() * each, row = first + lane_index();
+    static_assert(each % 8 == 0, "four lanes a row");
+    const int first = warp_index() * each;
     if (!Nonlinearity::scaled || !map.row_weights || given) {
+        const int row = first + lane_index();
         if (lane_index() < each) log_row[row] = given && row < rows ? given[row] : Acc(0);
         return;
     }
-    for (int r = first; r < first + each; ++r) {
-        const Acc own = r < rows ? row_scale(x + r * static_cast<long long>(map.d), map) : Acc(0);
-        if (lane_index() == 0) log_row[r] = own;
+#pragma unroll 1
+    for (int r = first; r < first + each; r += 8) {
+        const int row = r + lane_index() / 4;
+        const Acc own = row_scale(x + row * static_cast<long long>(map.d), map, row < rows);
+        if (lane_index() % 4 == 0) log_row[row] = own;
     }
 }
 

@@ -29,7 +29,12 @@ HEADERS = {
     "causal_conv_step": TYPES,
     "selective_step": TYPES,
     "block_softmax": (
-        *TYPES, "_cuda/output.cuh", "_cuda/plans.cuh", "block_softmax/visits.cuh", "block_softmax/keys.cuh", "block_softmax/stream.cuh",
+        *TYPES,
+        "_cuda/output.cuh",
+        "_cuda/plans.cuh",
+        "block_softmax/visits.cuh",
+        "block_softmax/keys.cuh",
+        "block_softmax/stream.cuh",
     ),
     "block_softmax_vjp": (*TYPES, "_cuda/output.cuh", "_cuda/plans.cuh"),
 }

@@ -197,8 +197,9 @@ def causal(
     after = empty_state(key_lead, map_code, frequencies, e)
     start, several = state, how.slabs.count > 1
     if several:
-        summary = summaries.launch(math.prod(key_lead), n, e, frequencies, linear, how.slabs, device)
-        parts = empty_state((*key_lead, how.slabs.count), map_code, frequencies, e)
+        fine = summaries.finer(how.slabs, math.prod(key_lead), e, frequencies, linear, device)
+        summary = summaries.launch(math.prod(key_lead), n, e, frequencies, linear, fine, device)
+        parts = empty_state((*key_lead, summary.slabs.count), map_code, frequencies, e)
         before = cupy.empty_like(parts.peak)
         summaries.summarise(summary, rows, v, keys.arguments, mask, segments, parts)
         summaries.scan(summary, parts, before, start, None, segments, n)
@@ -211,7 +212,8 @@ def causal(
     phi_room = cupy.empty(phi_bytes, dtype=cupy.uint8) if phi_bytes else NULL
     inputs = (queries.rows.x, rows.x, v, queries.rows.scale, rows.scale)
     outputs = (out, *pointers(log_z, 2))
-    states = (*pointers(start, 3), np.int32(several), *after, state_room, phi_room)
+    starts = (np.int32(fine.count), np.int32(how.slabs.rows // fine.rows)) if several else (np.int32(0), np.int32(0))
+    states = (*pointers(start, 3), *starts, *after, state_room, phi_room)
     slabs = (np.int32(math.prod(lead)), np.int32(how.slabs.count), np.int64(how.slabs.rows))
     sizes = (np.int64(n), np.int32(e), *slabs)
     strides = batch(lead, queries.lead, key_lead)

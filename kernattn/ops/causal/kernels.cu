@@ -1,14 +1,15 @@
 // The walk along slabs of rows, a chunk of chunk.cuh at a time.
 
 // Blocks share out entries * slabs pieces of work and the columns of v: blockIdx.x = worker * e_blocks + e block, so that those that read the
-// same q and k run side by side. start: a state an entry of the keys, or with starts_by_slab one a slab of it; end: that of the last slab.
+// same q and k run side by side. start: a state an entry of the keys, or `starts` of them, of which a slab has every starts_apart-th; end: that of
+// the last slab.
 // Null pointers: none.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 walk(const X* q, const X* k, const V* v, const Acc* q_scale, const Acc* k_scale, V* out, Acc* log_z, Acc* sign_z, const Acc* q_omega,
      const E* q_omega_parts, const Acc* q_row_weights, const Acc* q_offset, Acc q_amplitude, Acc q_log_amplitude, int q_frequencies, int q_d,
      const Acc* k_omega, const E* k_omega_parts, const Acc* k_row_weights, const Acc* k_offset, Acc k_amplitude, Acc k_log_amplitude,
      int k_frequencies, int k_d, const unsigned char* mask, const int* segments, const Acc* start_s, const Acc* start_z, const Acc* start_peak,
-     int starts_by_slab, Acc* end_s, Acc* end_z, Acc* end_peak, Acc* state_room, E* phi_room, long long n, int e, int entries, int slabs,
+     int starts, int starts_apart, Acc* end_s, Acc* end_z, Acc* end_peak, Acc* state_room, E* phi_room, long long n, int e, int entries, int slabs,
      long long slab_rows, int size0, int size1, int size2, int q0, int q1, int q2, int k0, int k1, int k2) {
     const Batch batch{size0, size1, size2, q0, q1, q2, k0, k1, k2};
     const int e_blocks = (e + EB - 1) / EB, column0 = blockIdx.x % e_blocks * EB, workers = gridDim.x / e_blocks;
@@ -69,7 +70,7 @@ walk(const X* q, const X* k, const V* v, const Acc* q_scale, const Acc* k_scale,
         w.row = int(slab * slab_rows);
         w.start_stream();
         w.stop = int(min(n, w.row + slab_rows));
-        const long long start = starts_by_slab ? w.keys * static_cast<long long>(slabs) + slab : w.keys;
+        const long long start = starts ? w.keys * static_cast<long long>(starts) + slab * starts_apart : w.keys;
         const int* const first = segments ? segments + w.key_row() : nullptr;
         const bool goes_on = !first || w.row == 0 || first[0] == first[-1];
         if (start_s && goes_on) state.load(start_s + start * features * e + column0, start_z + start * features, start_peak + start * peaks, e, w.columns(), w.scaled);

@@ -1,5 +1,5 @@
 // phi (n, M) of the rows x (n, d), a tile of C rows a block; the feature tiles are spread over gridDim.y.
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 4)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, PROJECT ? 4 : 8)
 features(const X* x, X* phi, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude, Acc log_amplitude,
          int frequencies, int d, long long n) {
     const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};

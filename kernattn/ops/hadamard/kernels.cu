@@ -65,6 +65,6 @@ hadamard(const X* x, X* phi, const Acc* diagonals, const Acc* norms, const Acc* 
         for (int i = threadIdx.x; i < rows * width; i += blockDim.x) {
             const int row = i / width, column = i % width, feature = part * frequencies + first + column;
             const Acc u = line[row * p + column] * norms[first + column];
-            phi[(row0 + row) * map.count() + feature] = narrow<X>(map.whole(part, u, log_row[row], feature));
+            phi[(row0 + row) * map.count() + feature] = narrow<X>(map.whole(part, u, log_row[row], map.shift(feature)));
         }
 }

@@ -14,7 +14,16 @@ from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import broadcast, key_arguments, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput
-from kernattn.ops._cuda.linear import LinearCode, Slabs, cut, empty_state, linear_code, pointers, side
+from kernattn.ops._cuda.linear import (
+    SLAB_TILES,
+    LinearCode,
+    Slabs,
+    cut,
+    empty_state,
+    linear_code,
+    pointers,
+    side,
+)
 from kernattn.ops._cuda.maps import FB, map_bytes
 from kernattn.ops._cuda.sizes import ceil_div, options, pieces
 
@@ -94,6 +103,20 @@ def launch(
     return SummaryLaunch(
         how, slabs, summarised, (entries * summarised * blocks,), how.shared_bytes, scan_blocks, entries
     )
+
+
+@lru_cache(512)
+def finer(slabs: Slabs, entries: int, e: int, frequencies: int, code: LinearCode, limits: runtime.Limits) -> Slabs:
+    """Return slabs cut into equal parts, as many as fill the device while all but the last are summarised.
+
+    The last is a slab still: nothing of it is summarised.
+    """
+    how = summary_code(code, frequencies, limits)
+    tile = how.linear.map.rows
+    blocks = entries * (slabs.count - 1) * ceil_div(code.map.tiles(frequencies), how.span) * ceil_div(e, code.eb)
+    most = min(2 * limits.multiprocessors // max(1, blocks), slabs.rows // (SLAB_TILES * tile))
+    parts = max((x for x in range(1, most + 1) if slabs.rows % (x * tile) == 0), default=1)
+    return Slabs((slabs.count - 1) * parts + 1, slabs.rows // parts)
 
 
 def summarise(

@@ -3,6 +3,7 @@
 // Compile-time, beside those of types.cuh, maps.cuh and output.cuh: HELD, how many strips of 16 slots, features or padding, each warp sums.
 constexpr int span = HELD * WARPS * 16 / FB;  // tiles of features of a block
 static_assert(span * FB == HELD * WARPS * 16, "whole tiles");
+constexpr int blocks_of_sums = HELD * EB * int(sizeof(Acc)) <= 512 ? 2 : 1;  // on a multiprocessor: sums fill half of the registers
 
 // sum += phi^T values for a strip of 16 slots; count: the sums of phi alone.
 template <class T> __device__ __forceinline__ void add_strip(Acc (&sum)[EB / 8][4], Acc (&count)[4], const T* phi, const T* values) {
@@ -22,7 +23,7 @@ template <class T> __device__ __forceinline__ void add_strip(Acc (&sum)[EB / 8][
 // `span` tiles of features, EB columns of v and one slab: blockIdx.x = (piece * spans + span) * e_blocks + e block, where a piece is an entry
 // and one of its first `summarised` slabs, in reverse the last ones, piece = entry * summarised + slab: blocks that read the same rows run side by side.
 // With segment numbers only the slab's last segment counts, in reverse the first. z sums features times h, or 1 where that is null. s (entries, slabs, M, e), z (.., M), peak (.., M) or (.., 1).
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, blocks_of_sums)
 summarise(const X* k, const V* v, const Acc* k_scale, const Acc* h, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude,
           Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const int* segments, Acc* s, Acc* z, Acc* peak,
           long long n, int e, int slabs, int summarised, long long slab_rows, int reverse) {
