@@ -24,8 +24,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "what",
         nargs="?",
-        choices=("generate",),
-        help="cpu: whole generations by a transformer, --n steps of each (default: 784, 3072 and 12288)",
+        choices=("generate", "tables"),
+        help="cpu: whole generations by a transformer, --n steps of each (default: 784, 3072 and 12288); or estimators "
+        "on real tables, whose names are --cases, with CPU seconds on one thread",
     )
     add("--device", choices=("cpu", "gpu"), default="cpu", help="(default: %(default)s)")
     add(
@@ -48,11 +49,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--stream", action="store_true", help="cpu: moments of a file of rows: rate, peak memory, killed and resumed")
     add("--rows", type=int, metavar="N", help="with --stream: rows of --dim columns (default: 10000000)")
     add("--page", type=Path, metavar="FILE.md", help="cpu: make the tables of a page anew, all its runs in one go")
+    add("--seeds", type=int, default=5, metavar="S", help="tables: splits of each (default: %(default)s)")
+    add("--models", nargs="+", metavar="NAME", help="tables: contestants to race (default: all)")
+    add("--anew", action="store_true", help="tables: measure again what --out holds of --models")
     add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
 
 
 def run(options: argparse.Namespace) -> None:
     """Do what the options of the command ask for."""
+    if options.what == "tables":
+        from bench.tabular.command import run_tables
+
+        run_tables(options)
+        return
     if options.list:
         listed = cases(options.device)
         width = max(map(len, listed))

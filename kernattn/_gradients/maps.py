@@ -20,7 +20,7 @@ class MapGradients(NamedTuple):
     omega: Array | None = None  # (D, d)
     offset: Array | None = None  # (M,)
     row_weights: Array | None = None  # (d,)
-    lengthscale: Array | None = None  # () or (d,), of the kernel's, all that was drawn held
+    lengthscale: Any = None  # () or (d,), of the kernel's, all that was drawn held; a tuple of those of members
     scale: Array | None = None  # (), of the softmax kernel's, likewise
 
 

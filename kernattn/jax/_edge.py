@@ -13,6 +13,7 @@ from kernattn._sums.peaked import LinearState, PeakedSum
 from kernattn.attention import WindowState
 from kernattn.jax._calls import differentiable
 from kernattn.jax._frames import in_frames
+from kernattn.jax._hosted import hosted  # noqa: F401
 from kernattn.jax._rules import Rule, StepRule
 from kernattn.ops.gated_step.reference import as_sequence
 from kernattn.ops.record import Record

@@ -3,10 +3,13 @@ r"""How cotangents of a kernel matrix flow back to its rows.
 A function f of the squared distance of scaled rows has :math:`dx_i = 2 \sum_j W_{ij} (x_i - y_j)` with
 :math:`W = g f'`, two products of matrices; one of products of the axes has a sum over rows for each axis. Inputs are
 divided by the lengthscale, so that its cotangent follows: :math:`dl_a = -\sum_i x_{ia} dx_{ia} / l_a`, of x and of y.
+Those of a sum or a product are a tuple, of each member's; None stands for a kernel without lengthscales.
 """
 
 from collections.abc import Callable
+from functools import reduce
 from math import gamma, sqrt
+from operator import mul
 from types import ModuleType
 from typing import Any
 
@@ -26,8 +29,11 @@ from kernattn.kernels._periodic import Periodic
 from kernattn.kernels._polynomial import Polynomial
 from kernattn.kernels._rational_quadratic import RationalQuadratic
 from kernattn.kernels._softmax import Softmax
+from kernattn.kernels._stationary import Stationary
 
 Pulled = tuple[Array, Array]
+Numbers = Any
+"""An array (), or (d,), of a kernel's lengthscales; a tuple of those of its members; None where it has none."""
 
 
 def has_pullback(kernel: Kernel) -> bool:
@@ -39,22 +45,37 @@ def has_pullback(kernel: Kernel) -> bool:
 
 def pull(kernel: Kernel, x: Array, y: Array, g: Array) -> Pulled:
     """Return the cotangents of rows x (n, d) and y (k, d) from those of k(x, y), (n, k), all of one dtype."""
-    if isinstance(kernel, Sum):
-        parts = [pull(member, x, y, g) for member in kernel.kernels]
-        return sum(part[0] for part in parts), sum(part[1] for part in parts)
+    return pull_all(kernel, x, y, g)[:2]
+
+
+def pull_all(kernel: Kernel, x: Array, y: Array, g: Array) -> tuple[Array, Array, Numbers]:
+    """Return the cotangents of rows x (n, d) and y (k, d), and of lengthscales, from those of k(x, y), (n, k)."""
     if isinstance(kernel, Scaled):
-        return pull(kernel.kernel, x, y, kernel.factor * g)
-    if isinstance(kernel, Product):
-        first, *rest = kernel.kernels
-        other = rest[0] if len(rest) == 1 else Product(tuple(rest))
-        a, b = pull(first, x, y, g * other(x, y)), pull(other, x, y, g * first(x, y))
-        return a[0] + b[0], a[1] + b[1]
+        return pull_all(kernel.kernel, x, y, kernel.factor * g)
+    if isinstance(kernel, Sum | Product):
+        members = kernel.kernels
+        shares = [g] * len(members) if isinstance(kernel, Sum) else _shares(members, x, y, g)
+        of_x, of_y, lengthscales = zip(
+            *(pull_all(member, x, y, share) for member, share in zip(members, shares, strict=True)), strict=True
+        )
+        return sum(of_x), sum(of_y), lengthscales
     if type(kernel) not in PULLBACKS:
         raise ParameterError(f"kernel must be one that has a pullback; got {shown(kernel)}")
     xp = namespace(x=x, y=y, g=g)
     scale = constant(xp, kernel.input_scale(x.shape[-1]), x.dtype, x)
-    dx, dy = PULLBACKS[type(kernel)](kernel, xp, x * scale, y * scale, g)
-    return dx * scale, dy * scale
+    near, far = x * scale, y * scale
+    dx, dy = PULLBACKS[type(kernel)](kernel, xp, near, far, g)
+    lengthscale = None
+    if isinstance(kernel, Stationary):
+        lengthscale = -(xp.sum(near * dx, axis=0) + xp.sum(far * dy, axis=0)) * scale
+        lengthscale = xp.sum(lengthscale) if isinstance(kernel.lengthscale, float) else lengthscale
+    return dx * scale, dy * scale, lengthscale
+
+
+def _shares(members: tuple[Kernel, ...], x: Array, y: Array, g: Array) -> list[Array]:
+    """Return the cotangents of each factor of a product of kernels: g times all others."""
+    values = [member(x, y) for member in members]
+    return [reduce(mul, values[:i] + values[i + 1 :], g) for i in range(len(values))]
 
 
 def _of_squares(slope: Callable[[Any, ModuleType, Array], Array]) -> Callable[..., Pulled]:

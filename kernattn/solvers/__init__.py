@@ -16,6 +16,7 @@ from kernattn.solvers._files import load_moments, save_moments
 from kernattn.solvers._folds import CrossValidation, cross_validate
 from kernattn.solvers._gp import EvidenceGradient, GaussianProcess, gp
 from kernattn.solvers._kernel_ridge import KernelRidge, kernel_ridge
+from kernattn.solvers._learn import Prediction, log_evidence, predict
 from kernattn.solvers._logistic import Logistic, logistic
 from kernattn.solvers._moments import Moments, initial_moments
 from kernattn.solvers._pca import Components, pca, whiten
@@ -34,6 +35,7 @@ __all__ = [
     "KernelRidge",
     "Logistic",
     "Moments",
+    "Prediction",
     "Ridge",
     "RidgePath",
     "SampleTest",
@@ -46,10 +48,12 @@ __all__ = [
     "initial_moments",
     "kernel_ridge",
     "load_moments",
+    "log_evidence",
     "logistic",
     "mmd",
     "moments",
     "pca",
+    "predict",
     "ridge",
     "save_moments",
     "spectral_clustering",

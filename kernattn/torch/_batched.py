@@ -17,7 +17,7 @@ def batched(
     numbers = {leaf.name for leaf in op.leaves.values() if leaf.number_of}
     of_numbers = any(dim is not None for name, dim in zip(names, dims, strict=True) if name in numbers)
     if of_numbers or (pullback and inputs[-1]):  # cotangents of numbers are sums over one call
-        return _one_by_one(run, info.batch_size, dims, inputs)
+        return one_by_one(run, info.batch_size, dims, inputs)
     axes = [op.axes(name) for name in names]
     items = [x if dim is None else x.movedim(dim, 0)[0] for x, dim in zip(inputs, dims, strict=True)]
     leads = {
@@ -54,7 +54,12 @@ class Batch(NamedTuple):
 
 
 def batched_by_autograd(op: TorchOp, run: Callable[..., Any], *taken: Any) -> Any:
-    """Return what `run`, a way to the pullback, makes of cotangents that may be a batch to `torch.autograd` itself.
+    """Return what `run`, a way to the pullback, makes of cotangents that may be a batch to `torch.autograd` itself."""
+    return through_autograd(run, lambda size, dims, plain: batched(op, True, run, Batch(size), dims, *plain)[0], taken)
+
+
+def through_autograd(run: Callable[..., Any], of_batch: Callable[..., Any], taken: tuple[Any, ...]) -> Any:
+    """Return what `run` makes of cotangents, or `of_batch` of those that are a batch to `torch.autograd` itself.
 
     ``is_grads_batched=True`` of `torch.autograd.grad`, and with it ``vectorize=True`` of `jacobian`, batch by an older
     `vmap`, which does not ask the functions for a rule.
@@ -66,7 +71,7 @@ def batched_by_autograd(op: TorchOp, run: Callable[..., Any], *taken: Any) -> An
     torch._C._vmapmode_decrement_nesting()
     plain = [torch._remove_batch_dim(x, level, 1, 0) if here else x for here, x in zip(held, taken, strict=True)]
     size = next(x.shape[0] for here, x in zip(held, plain, strict=True) if here)
-    found, _ = batched(op, True, run, Batch(size), tuple(0 if here else None for here in held), *plain)
+    found = of_batch(size, tuple(0 if here else None for here in held), plain)
     return [torch._add_batch_dim(x, 0, level) for x in found]
 
 
@@ -76,7 +81,7 @@ def _spread(x: torch.Tensor, dim: int | None, size: int, more: int) -> torch.Ten
     return x[(slice(None), *(None,) * more)]
 
 
-def _one_by_one(run: Callable[..., Any], size: int, dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> Any:
+def one_by_one(run: Callable[..., Any], size: int, dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> Any:
     """Return what `run` makes of the items of batches, call by call, and the axes of the batch."""
     calls = [
         run(*(x if dim is None else x.select(dim, at) for x, dim in zip(inputs, dims, strict=True)))

@@ -18,12 +18,13 @@ from kernattn.ops.records import RECORDS
 from kernattn.torch import _library  # noqa: F401 (it tells PyTorch what there is)
 from kernattn.torch import _traced as traced
 from kernattn.torch._functions import Compiled, Transformed
+from kernattn.torch._hosted import hosted
 from kernattn.torch._ops import TORCH_OPS
 from kernattn.torch._plans import keep_plan
 from kernattn.torch._recorded import DIFFERENTIABLE, recorded
 from kernattn.torch._specs import keep_map, keep_spec
 
-__all__ = ["handed", "keep_map", "keep_plan", "recorded", "traced"]
+__all__ = ["handed", "hosted", "keep_map", "keep_plan", "recorded", "traced"]
 
 Run: TypeAlias = Callable[..., Any]
 TRACED = FakeTensor, FunctionalTensor

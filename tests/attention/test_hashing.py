@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import kernattn as ka
 import laws
 import oracles
+import pattern_oracles
 from covering import turns
 from kernattn.attention.patterns import _hashing
 from kernattn.errors import BackendUnavailable, DTypeError, MixedLibraryError, ParameterError, ShapeError
@@ -32,7 +33,7 @@ def wanted(x, v, rotations, chunk, *, key_mask=None, **more):
         masks = np.broadcast_to(key_mask, (*lead, x.shape[1])).reshape(len(x), -1)
     turns = rotations.astype("f8")
     heads = zip(x, v, masks, strict=True)
-    out = [oracles.lsh_attention(y, z, turns, chunk, key_mask=mask, **more) for y, z, mask in heads]
+    out = [pattern_oracles.lsh_attention(y, z, turns, chunk, key_mask=mask, **more) for y, z, mask in heads]
     return np.stack(out).reshape(*lead, *v.shape[1:])
 
 
@@ -121,7 +122,7 @@ def test_long_tables_are_taken_in_parts(monkeypatch):
     for n in (300, 77):
         plan = P.lsh(x, rotations=rotations, chunk=20).plan(n, 300, causal=True)
         i, j = np.arange(300 - n, 300)[:, None], np.arange(300)
-        np.testing.assert_array_equal(plan.mask(), oracles.lsh(i, j, x, rotations, 20) & (j <= i))
+        np.testing.assert_array_equal(plan.mask(), pattern_oracles.lsh(i, j, x, rotations, 20) & (j <= i))
 
 
 def test_plans_are_kept_with_their_tokens():
@@ -209,7 +210,7 @@ def test_long_sequences():
     assert sum(array.nbytes for part in plan.heads[0] for array in part) < 100 * n
     out = lsh_attention(x, v, rotations=rotations, chunk=chunk)
     for row in (0, 70_000, n - 1):
-        sees = np.flatnonzero(oracles.lsh(row, np.arange(n), x, rotations, chunk))
+        sees = np.flatnonzero(pattern_oracles.lsh(row, np.arange(n), x, rotations, chunk))
         sees = sees[sees != row]
         unit = x[sees] / np.linalg.norm(x[sees], axis=-1, keepdims=True)
         one, _ = oracles.softmax_attention(x[None, row].astype("f8"), unit, v[sees])

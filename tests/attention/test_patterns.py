@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import kernattn as ka
 import laws
-import oracles
+import pattern_oracles as oracles
 from covering import turns
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from seam import ALL, CAUSAL

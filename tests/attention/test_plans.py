@@ -6,6 +6,7 @@ import pytest
 import kernattn as ka
 import laws
 import oracles
+import pattern_oracles
 from kernattn._plans.parts import dense
 from kernattn._plans.plan import Plan
 from visited import counted
@@ -36,7 +37,7 @@ def test_numbers_beyond_the_tokens_take_no_work():
 def test_bigbird_sees_other_blocks_at_random():
     plan = P.bigbird(8, 3, rng=1, heads=4).plan(200)
     i, j = np.arange(200)[:, None], np.arange(200)
-    always, blocks = oracles.bigbird_always(i, j, 8, 200), set()
+    always, blocks = pattern_oracles.bigbird_always(i, j, 8, 200), set()
     for head in range(4):
         mask = plan.mask(head)
         assert (mask >= always).all()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import kernattn as ka
 import laws
-import oracles
+import pattern_oracles
 from covering import turns
 from kernattn.attention import _clusters
 from kernattn.errors import BackendUnavailable, DTypeError, ParameterError, ShapeError
@@ -16,7 +16,7 @@ from xp import backends, dtype_name
 routing = ka.attention.routing_attention
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-12}
 BACKENDS = [each for each in backends("block_softmax") if each.name != "gpu"]
-ORACLES = {"top": oracles.routing_by_centroids, "nearest": oracles.routing_by_tokens}
+ORACLES = {"top": pattern_oracles.routing_by_centroids, "nearest": pattern_oracles.routing_by_tokens}
 
 
 def inputs(seed, n, length, *, heads=(2,), c=5, d=6, e=4, dtype="float64"):

@@ -253,8 +253,8 @@ class FeatureMap(ABC):
     def _computed(self, x: Array, key: bool) -> Array:
         return multiplied(self.scaled_key(x) if key else self.scaled_query(x), x)
 
-    def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Array | None]]:
-        """Return what takes cotangents of features of x (n, d) to those of x and of the kernel's lengthscales (d,).
+    def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Any]]:
+        """Return what takes cotangents of features of x (n, d) to those of x and of the kernel's lengthscales.
 
         It is for maps without a spec: the ops differentiate the others. x is of the dtype in which sums over it run.
         """

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import lgamma, log, pi
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ STEP = 0.2  # of log tau, where the trapezoidal rule errs by e^(-pi^2 / step), l
 SMALL, FAR = 1e-6, 45.0  # the least |omega|^2 in lengthscales, and -log of what a node is left out for
 MOST = 2  # members of a product whose laws of tau are no points
 
-Nodes = tuple[Float64, Float64]
+Points = tuple[Float64, Float64]
 
 
 def check_density(kernel: Kernel) -> None:
@@ -72,26 +72,35 @@ def traced_density(kernel: Stationary, xp: ModuleType, omega: Array, lengthscale
     return volume * DENSITIES[type(kernel)](kernel, xp, omega * lengthscale)
 
 
-def _of_product(kernel: Product, omega: Float64) -> Float64:
-    """Return S of a product: precisions of its members add, axis by axis."""
-    d = omega.shape[1]
-    fixed, weights, precisions = np.zeros(d), np.ones(1), np.zeros((1, d))
+class Nodes(NamedTuple):
+    """A product as a mixture: precisions of its members add, axis by axis."""
+
+    logs: Float64  # of weights times volumes (k,)
+    precisions: Float64  # (k, d)
+    taus: list[Float64]  # of each member (k,)
+
+
+def nodes_of(kernel: Product, d: int) -> Nodes:
+    """Return the mixture that a product of kernels is."""
+    weights, precisions = np.ones(1), np.zeros((1, d))
+    taus: list[Float64] = []
     for member in kernel.kernels:
         assert isinstance(member, Stationary)
-        squares = member.input_scale(d) ** 2
-        if isinstance(member, Gaussian):
-            fixed = fixed + squares
-            continue
         tau, share = MIXTURES[type(member)](member)
-        precisions = (precisions[:, None] + tau[:, None] * squares).reshape(-1, d)
+        taus = [np.repeat(each, len(tau)) for each in taus] + [np.tile(tau, len(weights))]
+        precisions = (precisions[:, None] + tau[:, None] * member.input_scale(d) ** 2).reshape(-1, d)
         weights = (weights[:, None] * share).reshape(-1)
-    precisions = precisions + fixed
-    logs = np.log(weights) + 0.5 * np.sum(np.log(2 * pi / precisions), axis=1)
+    return Nodes(np.log(weights) + 0.5 * np.sum(np.log(2 * pi / precisions), axis=1), precisions, taus)
+
+
+def _of_product(kernel: Product, omega: Float64) -> Float64:
+    """Return S of a product."""
+    logs, precisions, _ = nodes_of(kernel, omega.shape[1])
     halves = 0.5 / precisions
     return np.array([np.sum(np.exp(logs - halves @ square)) for square in omega**2])
 
 
-def _nodes(shape: float, tau_of: Callable[[Float64], Float64]) -> Nodes:
+def _nodes(shape: float, tau_of: Callable[[Float64], Float64]) -> Points:
     """Return nodes of tau and weights, where tau is a function of a Gamma variable of that shape."""
     step = min(STEP, 0.6 / shape**0.5)
     low = min(log(SMALL / (2 * FAR)), log(shape + 1) - FAR / min(shape, 1.0))
@@ -101,7 +110,7 @@ def _nodes(shape: float, tau_of: Callable[[Float64], Float64]) -> Nodes:
     return tau_of(np.exp(u)), np.exp(shape * u - np.exp(u) - lgamma(shape)) * step
 
 
-MIXTURES: dict[type[Kernel], Callable[[Any], Nodes]] = {
+MIXTURES: dict[type[Kernel], Callable[[Any], Points]] = {
     Gaussian: lambda kernel: (np.ones(1), np.ones(1)),
     Matern: lambda kernel: _nodes(kernel.nu, lambda g: kernel.nu / g),
     RationalQuadratic: lambda kernel: _nodes(kernel.alpha, lambda g: g / kernel.alpha),

@@ -8,7 +8,7 @@ from functools import reduce
 from math import pi
 from operator import mul
 from types import ModuleType
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from kernattn._arrays.namespaces import (
     indices,
     namespace,
     placement,
+    to_numpy64,
     without_flags,
     zeros,
 )
@@ -33,9 +34,11 @@ from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import DeterministicMap
 from kernattn.features._hilbert.density import check_density, density, traced_density
 from kernattn.features._hilbert.indices import largest
+from kernattn.features._hilbert.slopes import pull_density
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import bias_of
 from kernattn.kernels import Kernel, Periodic
+from kernattn.kernels._lengthscales import beside
 from kernattn.kernels._stationary import Stationary
 
 ENDS = ("dirichlet", "neumann", "periodic")
@@ -182,20 +185,29 @@ class Hilbert(DeterministicMap):
             found.append((which, None if same else back.reshape(-1)))
         return found
 
-    def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Array | None]]:
+    def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Any]]:
         xp = namespace(x=x)
         values, slopes = self._axes(xp, x, False), self._axes(xp, x, True)
         scale = self._scales_beside(xp, x)
 
-        def pulled(g: Array) -> tuple[Array, Array | None]:
+        def pulled(g: Array) -> tuple[Array, Any]:
+            of_scales = to_numpy64(xp.sum(reduce(mul, values, g), axis=0))
             g = g * scale
             parts = []
             for i, one in enumerate(slopes):
                 others = [part for j, part in enumerate(values) if j != i]
                 parts.append(xp.sum(reduce(mul, others, g * one), axis=-1))
-            return xp.stack(parts, axis=-1), None
+            return xp.stack(parts, axis=-1), self._of_lengthscales(of_scales, x)
 
         return pulled
+
+    def _of_lengthscales(self, of_scales: Float64, x: Array) -> Any:
+        """Return the cotangents of lengthscales, beside x, from those of the roots of densities (M,)."""
+        if isinstance(self.kernel, Periodic):
+            return None
+        known = np.where(self._own_scales > 0, self._own_scales, np.inf)
+        found = pull_density(self.kernel, self.frequencies, of_scales / (2 * known))
+        return beside(found, lambda each: constant(namespace(x=x), each, x.dtype, x))
 
     def _bias(self, x: Float64, y: Float64) -> Float64:
         return bias_of(self.mean(x, y), self.kernel.pairs(x, y))

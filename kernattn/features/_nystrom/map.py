@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, log2
-from typing import Self, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,8 @@ from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.pairs import bias_of
 from kernattn.features._nystrom.gram import BLOCK
 from kernattn.kernels import Kernel
-from kernattn.kernels._pullbacks import has_pullback, pull
-from kernattn.kernels._stationary import Stationary
+from kernattn.kernels._lengthscales import added, leaves
+from kernattn.kernels._pullbacks import has_pullback, pull_all
 from kernattn.ops.features import OP
 
 MODERATE = 64  # octaves of a root that float32 holds beside smaller ones
@@ -178,7 +178,7 @@ class Nystrom(FeatureMap):
         values, unit = balanced(ScaledFeatures(x, zeros(xp, (*x.shape[:-1], 1), x.dtype, x)))
         return ScaledFeatures(xp.matmul(values, root), unit + log_root)
 
-    def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Array | None]]:
+    def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Any]]:
         kernel, landmarks = self.kernel, self.landmarks
         if kernel is None or not has_pullback(kernel):
             raise ParameterError(f"phi must be a map of a kernel that has a pullback; got {shown(kernel)}")
@@ -186,16 +186,20 @@ class Nystrom(FeatureMap):
         host, log = self._root(dtype_name(x))
         root, points = constant(xp, host * np.exp(log), x.dtype, x), constant(xp, landmarks, x.dtype, x)  # type: ignore[arg-type]
 
-        def pulled(g: Array) -> tuple[Array, Array | None]:
-            dx, of_points = pull(kernel, x, points, xp.matmul(g, root))
-            if not isinstance(kernel, Stationary):
-                return dx, None
+        def pulled(g: Array) -> tuple[Array, Any]:
+            dx, _, lengthscales = pull_all(kernel, x, points, xp.matmul(g, root))
+            if not any(x is not None for x in leaves(lengthscales)):
+                return dx, lengthscales
             of_root = to_numpy64(xp.matmul(xp.matrix_transpose(kernel(x, points)), g))
-            one, other = pull(kernel, points, points, constant(xp, self._of_matrix(of_root, dtype_name(x)), x.dtype, x))
-            scaled = xp.sum(x * dx, axis=0) + xp.sum(points * (of_points + one + other), axis=0)
-            return dx, -scaled * constant(xp, kernel.input_scale(self.dim), x.dtype, x)
+            of_matrix = constant(xp, self._of_matrix(of_root, dtype_name(x)), x.dtype, x)
+            return dx, added(lengthscales, pull_all(kernel, points, points, of_matrix)[2])
 
         return pulled
+
+    def _of_kernel(self, kernel: Kernel) -> Self:
+        """Return the map of the same landmarks with another kernel."""
+        values, vectors = np.linalg.eigh(kernel(self.landmarks))
+        return replace(self, kernel=kernel, eigenvalues=values, eigenvectors=vectors, residual=None)
 
     def _of_matrix(self, of_root: Float64, dtype: str) -> Float64:
         r"""Return the cotangent of the landmarks' matrix from that of its inverse root.

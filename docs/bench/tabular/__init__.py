@@ -1,0 +1,1 @@
+"""Estimators on real tables: defaults of ours against what else one takes, at its best."""

@@ -1,0 +1,62 @@
+"""What `kernattn bench tables` does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.cpu.device import DEVICE
+from bench.tabular.races import known_models, race
+from bench.tabular.report import parts
+from bench.tabular.sources import tables
+from kernattn._runtime.checks import positive_integer
+from kernattn._runtime.files import replace_text
+
+FILE = "tables.json"
+_MARKED = re.compile(r"<!-- table: (tables\S*|machine) -->\n(.*?)<!-- end -->", re.DOTALL)
+
+
+def run_tables(options: argparse.Namespace) -> None:
+    """Race on tables, keep the rows in a folder, and print or write what they say.
+
+    Rows that the folder holds are not measured again; with `--anew` those of `--models` are.
+    """
+    if options.list:
+        print(*tables(), "", *known_models(), sep="\n")
+        return
+    seeds = positive_integer("--seeds", options.seeds)
+    kept = _kept(options.out, (options.models or known_models()) if options.anew else ())
+
+    def report(rows: list[dict[str, Any]]) -> None:
+        if options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
+            replace_text(options.out / FILE, json.dumps(rows, indent=0) + "\n")
+        print(f"{len(rows)} rows; {rows[-1]['table']}, seed {rows[-1]['seed']}", file=sys.stderr, flush=True)
+
+    rows = race(options.cases, options.models, seeds, kept, report)
+    made = parts(rows)
+    if options.page is None:
+        print(*made.values(), sep="\n\n")
+        return
+    made["machine"] = f"{datetime.now(UTC):%Y-%m-%d}. {DEVICE.machine()}."
+    text = options.page.read_text(encoding="utf-8")
+
+    def filled(match: re.Match[str]) -> str:
+        name = match[1]
+        return f"<!-- table: {name} -->\n\n{made[name]}\n\n<!-- end -->" if name in made else match[0]
+
+    replace_text(options.page, _MARKED.sub(filled, text))
+
+
+def _kept(folder: Path | None, again: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows of a folder, but those of contestants that are raced again."""
+    if folder is None or not (folder / FILE).exists():
+        return []
+    rows: list[dict[str, Any]] = json.loads((folder / FILE).read_text())
+    return [row for row in rows if row["model"] not in again]

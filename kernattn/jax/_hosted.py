@@ -1,0 +1,56 @@
+"""Functions that run on the host, as JAX differentiates and traces them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import ShapeDtypeStruct
+
+from kernattn._arrays.hosted import Hosted, returned
+from kernattn._arrays.namespaces import to_numpy64, widest
+from kernattn.jax._calls import differentiable, is_traced
+
+
+@dataclass(frozen=True)
+class HostedRule:
+    """A function as JAX calls it; what pulls back is made again on the way back."""
+
+    function: Hosted
+    apart: bool = True
+    staged: None = None
+
+    def results(self, *arrays: Any) -> tuple[Any, ...]:
+        """Return the forms of the value."""
+        dtype = widest(jnp, arrays[0]) if self.function.wide else arrays[0].dtype
+        return tuple(ShapeDtypeStruct(shape, dtype) for shape in self.function.shapes(*arrays))
+
+    def forms(self, *arrays: Any) -> tuple[Any, Any]:
+        """Return the forms of the value, and of what the pullback needs beside it: nothing."""
+        return self.results(*arrays), ()
+
+    def backward_forms(self, arrays: Any, value: Any, kept: Any, g: Any) -> Any:
+        """Return the forms of the cotangents."""
+        return tuple(ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
+
+    def value(self, *arrays: Any) -> tuple[Any, ...]:
+        """Return the outputs."""
+        outputs = self.function.forward(*map(to_numpy64, arrays))[0]
+        return tuple(np.asarray(x, form.dtype) for x, form in zip(outputs, self.results(*arrays), strict=True))
+
+    def forward(self, *arrays: Any) -> tuple[Any, Any]:
+        """Return the outputs, and nothing beside them."""
+        return self.value(*arrays), ()
+
+    def backward(self, arrays: Any, value: Any, kept: Any, g: Any) -> tuple[Any, ...]:
+        """Return the cotangents of the arrays."""
+        pull = self.function.forward(*map(to_numpy64, arrays))[1]
+        found = pull(tuple(map(to_numpy64, g)))
+        return tuple(np.asarray(dx, x.dtype).reshape(x.shape) for dx, x in zip(found, arrays, strict=True))
+
+
+def hosted(function: Hosted, *arrays: Any) -> Any:
+    """Return what a function makes of arrays."""
+    if is_traced(arrays):
+        return differentiable(HostedRule(function), *arrays)
+    return returned(function, function.forward(*map(to_numpy64, arrays))[0], arrays[0])

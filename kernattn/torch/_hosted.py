@@ -1,0 +1,89 @@
+"""Functions that run on the host, as PyTorch differentiates and transforms them."""
+
+from typing import Any
+
+import torch
+
+from kernattn._arrays.hosted import Hosted, Pull, returned
+from kernattn._arrays.namespaces import to_numpy64
+from kernattn.torch._batched import one_by_one, through_autograd
+from kernattn.torch._functions import refuse_second
+
+
+class Kept:
+    """What pulls back the one value that was made; None where it has to be made again."""
+
+    pull: Pull | None = None
+
+
+class _Value(torch.autograd.Function):
+    """The outputs."""
+
+    @staticmethod
+    def forward(function: Hosted, kept: Kept, *tensors: Any) -> Any:
+        """Return the outputs."""
+        outputs, pull = function.forward(*map(to_numpy64, tensors))
+        kept.pull = pull
+        return returned(function, outputs, tensors[0])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep the tensors, which nobody may change, and what pulls back."""
+        ctx.function, ctx.kept, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        """Return the cotangents of the tensors."""
+        taken = (*cotangents, *ctx.saved_tensors)
+
+        def run(*taken: Any) -> Any:
+            return _Pulled.apply(ctx.function, ctx.kept, len(cotangents), *taken)
+
+        def of_batch(*batch: Any) -> Any:
+            return one_by_one(run, *batch)[0]
+
+        return None, None, *through_autograd(run, of_batch, taken)
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, function: Hosted, kept: Kept, *tensors: Any) -> Any:
+        """Return the outputs of a batch."""
+        kept.pull = None
+
+        def one(*tensors: Any) -> Any:
+            return _Value.apply(function, Kept(), *tensors)
+
+        return one_by_one(one, info.batch_size, dims[2:], tensors)
+
+
+class _Pulled(torch.autograd.Function):
+    """The cotangents, whose own derivatives are refused."""
+
+    @staticmethod
+    def forward(function: Hosted, kept: Kept, count: int, *taken: Any) -> Any:
+        """Return the cotangents of the tensors."""
+        tensors = taken[count:]
+        pull = kept.pull or function.forward(*map(to_numpy64, tensors))[1]
+        found = pull(tuple(map(to_numpy64, taken[:count])))
+        return tuple(torch.as_tensor(dx).to(x) for dx, x in zip(found, tensors, strict=True))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing."""
+
+    backward = staticmethod(refuse_second)
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, function: Hosted, kept: Kept, count: int, *taken: Any) -> Any:
+        """Return the cotangents of a batch; of one value, many cotangents."""
+        same = kept if all(dim is None for dim in dims[3 + count :]) else Kept()
+
+        def one(*taken: Any) -> Any:
+            return _Pulled.apply(function, same, count, *taken)
+
+        return one_by_one(one, info.batch_size, dims[3:], taken)
+
+
+def hosted(function: Hosted, *tensors: Any) -> Any:
+    """Return what a function makes of tensors."""
+    return _Value.apply(function, Kept(), *tensors)
