@@ -301,7 +301,8 @@ def test_plain_values_and_tuples_cross_as_they_are(kind):
     assert sums.s is x
 
 
-def test_cuda_tensors_run_on_their_device_and_stream(torch, monkeypatch):
+@pytest.mark.parametrize("by_protocol", [True, False])
+def test_cuda_tensors_run_on_their_device_and_stream(torch, monkeypatch, by_protocol):
     """CuPy and CUDA are stood in for: which context is entered when, what crosses, and whose memory is handed out."""
     events, allocators = [], []
 
@@ -315,7 +316,11 @@ def test_cuda_tensors_run_on_their_device_and_stream(torch, monkeypatch):
         allocators.append(room)
         return entered("allocator")
 
-    cuda = SimpleNamespace(Device=partial(entered, "device"), ExternalStream=partial(entered, "stream"))
+    cuda = SimpleNamespace(Device=partial(entered, "device"), Stream=SimpleNamespace())
+    if by_protocol:
+        cuda.Stream.from_external = lambda stream: entered("stream", stream.__cuda_stream__()[1], None)
+    else:
+        cuda.ExternalStream = partial(entered, "stream")
     cuda.using_allocator, cuda.UnownedMemory, cuda.MemoryPointer = allocator, lambda *x: x, lambda *x: x
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, from_dlpack=np.from_dlpack))
     stream = SimpleNamespace(cuda_stream=77)

@@ -65,6 +65,13 @@ def poison(array: np.ndarray) -> None:
     array.reshape(-1).view(np.uint8)[...] = 0xFF
 
 
+class Graph:
+    """What a stream captured: here it has run already."""
+
+    def launch(self, stream: Stream | None = None) -> None:
+        """Nothing."""
+
+
 class Stream:
     """A stream of the current device."""
 
@@ -89,8 +96,9 @@ class Stream:
     def begin_capture(self) -> None:
         self._capturing = True
 
-    def end_capture(self) -> None:
+    def end_capture(self) -> Graph:
         self._capturing = False
+        return Graph()
 
     def copy(self, to: np.ndarray, values: np.ndarray) -> None:
         """Queue a copy from the host."""

@@ -131,7 +131,7 @@ def test_maps_of_chains(cupy, monkeypatch, estimator, dtype):
     assert out.dtype == x.dtype
     assert "dense" not in vars(phi.spec.omega)
     wanted = dense(to64(x), backend="reference")
-    eps = max(2 * OPERAND_EPS[dtype], 2.0**-46 if dtype == "float64" else 2.0**-20)
+    eps = max(2 * OPERAND_EPS[dtype], 2.0**-46 if dtype == "float64" else 2.0**-19)
     np.testing.assert_allclose(to64(out), wanted, rtol=0, atol=eps * np.abs(wanted).max())
 
 

@@ -146,8 +146,20 @@ def test_tensors_of_torch_come_and_go_without_a_copy(cupy, dtype):
     wanted, _ = laws.expected(PHI, *host, causal=True)
     close = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype]
     np.testing.assert_allclose(out.double().cpu().numpy(), wanted, atol=close)
-    with pytest.raises(ka.errors.BackendUnavailable, match="gradient"):
-        PHI(sent[0].requires_grad_(), backend="gpu")
+
+
+def test_gradients_of_torch_tensors(cupy):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    host, _ = problem(cupy)
+    sent = [torch.tensor(x, device="cuda", requires_grad=True) for x in host]
+    ka.causal_linear_attention(*sent, PHI)[0].square().sum().backward()
+    wanted = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in host]
+    ka.causal_linear_attention(*wanted, PHI, backend="reference")[0].square().sum().backward()
+    for x, y in zip(sent, wanted, strict=True):
+        scale = float(y.grad.abs().max())
+        np.testing.assert_allclose(x.grad.double().cpu().numpy(), y.grad.numpy(), rtol=0, atol=1e-4 * scale)
 
 
 @pytest.mark.parametrize("name", ["linear", "causal"])
