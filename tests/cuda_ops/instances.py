@@ -110,6 +110,8 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
             for all_of_it in (False, True):
                 how = block_softmax.launch(d, e, dtype, limits, parts=all_of_it, biased=all_of_it, joined=all_of_it)
                 add("block_softmax", dtype, "none", how.defines, how.shared_bytes)
+            how = block_softmax.launch(d, e, dtype, limits, parts=False, biased=False, joined=False, many=True)
+            add("block_softmax", dtype, "none", how.defines, how.shared_bytes)
             for keys in (False, True):
                 for more in (False, True):
                     back = block_softmax_vjp.launch(d, e, dtype, keys, not more, limits, parts=more, biased=more)

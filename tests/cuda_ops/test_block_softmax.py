@@ -50,6 +50,34 @@ def test_wide_heads_and_groups(cupy, dtype):
     np.testing.assert_allclose(to64(lse), wanted_lse, atol=eps * 4)
 
 
+@pytest.mark.parametrize(("n", "length"), [(150, 300), (300, 150)])
+def test_tiles_of_128_rows(cupy, n, length):
+    """Where these fill the device: with a bias and a mask, values that no row or only some see, rows that see nothing."""
+    from kernattn.ops.block_softmax.gpu import block_softmax
+
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(size=(4, rows, 9)) for rows in (n, length, length))
+    bias, mask = rng.normal(size=length), rng.random(length) > 0.2
+    bias[7], mask[9] = -np.inf, False
+    hidden = ~mask | (bias == -np.inf)
+    for plan, may in ((ALL, np.ones((n, length), bool)), (CAUSAL, np.tri(n, length, length - n, dtype=bool))):
+        wide_q, wide_k, wide_v = (to64(array(cupy, x, "bfloat16")) for x in (q, k, v))
+        wide_q = np.append(wide_q, np.full((4, n, 1), 1 / 0.4), axis=-1)
+        added = np.where(hidden, 0.0, to64(array(cupy, bias, "bfloat16")))
+        wide_k = np.append(wide_k, np.broadcast_to(added[:, None], (4, length, 1)), axis=-1)
+        wanted, _ = oracles.softmax_attention(wide_q, wide_k, wide_v, scale=0.4, may=may & ~hidden)
+        spoilt = v.copy()
+        spoilt[:, hidden] = np.nan
+        given = [array(cupy, x, "bfloat16") for x in (q, k, spoilt)]
+        out, _ = block_softmax(*given, 0.4, plan, cupy.asarray(mask), array(cupy, bias, "bfloat16"))
+        np.testing.assert_allclose(to64(out), wanted, atol=0.03)
+        last = length - 1
+        given[2] = array(cupy, np.where(np.arange(length)[:, None] == last, np.nan, v), "bfloat16")
+        out = to64(block_softmax(*given, 0.4, plan, None)[0])
+        assert np.array_equal(np.isnan(out).all(-1), np.broadcast_to(may[:, last], out.shape[:-1]))
+        assert not np.isnan(out[:, ~may[:, last]]).any()
+
+
 @pytest.mark.parametrize("filling", [np.nan, np.inf])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_nan_and_infinity_stay_where_they_are_seen(cupy, dtype, filling):

@@ -32,10 +32,10 @@ __device__ __forceinline__ void load_visible(int* visible, const unsigned char* 
 }
 
 // Returns whether all that this thread loaded is finite. With `low`, values are lowered.
-template <bool low = false, class Visible, class Place = InPlace>
+template <bool low = false, int tile_rows = C, class Visible, class Place = InPlace>
 __device__ __forceinline__ bool load_values(E* tile, const V* v, int rows, int e, int columns, Visible visible, Place place = {}) {
     Acc rough = Acc(0);
-    for_each_of_tile(v, e, C, EB, rows, columns, [&](int row, int column, auto packet) {
+    for_each_of_tile(v, e, tile_rows, EB, rows, columns, [&](int row, int column, auto packet) {
         if (!visible[row]) packet = {};
         look_at_each(packet, [&](auto x) { rough += Acc(x) * Acc(0); });
         if (low) change_each(packet, [](auto x) { return x * Limits<Acc>::lowered(); });

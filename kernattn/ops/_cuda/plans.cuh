@@ -50,17 +50,31 @@ __device__ __forceinline__ Word rows_in(const Tables& tables, const Tile& tile, 
     return visit.words < 0 ? ~Word(0) : tables.words[64ll * visit.words + (key - visit.low)] >> tile.bit;
 }
 
-// Of each key in the tile, which rows see it: bit i of its word is for row i, and a word has two halves.
+// Of each key in the tile, which rows see it: bit i % 32 of its word i / 32 is for row i.
 struct Seen {
-    unsigned* halves;
-    __device__ __forceinline__ bool operator[](int key) const { return halves[2 * key] | halves[2 * key + 1]; }
+    static constexpr int words = C > 64 ? C / 32 : 2;
+    unsigned* bits;
+    __device__ __forceinline__ bool operator[](int key) const {
+        unsigned any = 0;
+#pragma unroll
+        for (int w = 0; w < words; ++w) any |= bits[words * key + w];
+        return any;
+    }
     // Bits 0 and 8 are for a lane's two rows.
     __device__ __forceinline__ unsigned of_lane(int key) const {
         const int row = warp_index() * 16 + lane_index() / 4;
-        return halves[2 * key + row / 32] >> row % 32;
+        return bits[words * key + row / 32] >> row % 32;
     }
     __device__ __forceinline__ void put(int key, Word word) const {
-        halves[2 * key] = unsigned(word);
-        halves[2 * key + 1] = unsigned(word >> 32);
+        bits[words * key] = unsigned(word);
+        bits[words * key + 1] = unsigned(word >> 32);
+    }
+    // The rows from `first` on.
+    __device__ __forceinline__ void put_from(int key, int first) const {
+#pragma unroll
+        for (int w = 0; w < words; ++w) {
+            const int at = first - 32 * w;
+            bits[words * key + w] = at <= 0 ? ~0u : at < 32 ? ~0u << at : 0u;
+        }
     }
 };

@@ -29,32 +29,36 @@ class SoftmaxLaunch:
 
 
 def launch(
-    d: int, e: int, dtype: str, limits: runtime.Limits, *, parts: bool, biased: bool, joined: bool
+    d: int, e: int, dtype: str, limits: runtime.Limits, *, parts: bool, biased: bool, joined: bool, many: bool = False
 ) -> SoftmaxLaunch:
-    """Return the launch for arrays of `dtype`; answers of several levels are `joined` in wider types."""
+    """Return the launch for arrays of `dtype`; answers of several levels are `joined` in wider types.
+
+    Where there are `many` rows and no parts, tiles have twice as many rows: each reads all keys from the L2 cache.
+    """
     half = dtype == "float16" and limits.capability >= 80
     element = C_TYPES[dtype] if half else operand(dtype, limits.capability)
-    return _launch(d, e, dtype, element, parts, biased, joined)
+    return _launch(d, e, dtype, element, parts, biased, joined, many and not parts and limits.roomy)
 
 
 @lru_cache(512)
-def _launch(d: int, e: int, dtype: str, element: str, parts: bool, biased: bool, joined: bool) -> SoftmaxLaunch:
+def _launch(
+    d: int, e: int, dtype: str, element: str, parts: bool, biased: bool, joined: bool, many: bool
+) -> SoftmaxLaunch:
     accumulator, kind = accumulator_of(dtype), C_TYPES[dtype]
-    warps = 2 if element == "double" else 4
-    rows = 16 * warps
     small = element in ("half_t", "bf16_t")
     db = power_of_two(d, 16, 128 if small else 32)
     eb = power_of_two(e, 32, 128 if small else 32 if element == "double" else 64)
     tile = row_length(element, db)
     streams = d <= db and element == kind and small  # a second room for keys, on their way
-    rooms = 1 + streams
+    warps = 2 if element == "double" else 8 if streams and many else 4
+    rows, keys, rooms = 16 * warps, min(16 * warps, 64), 1 + streams
     shared_bytes = pieces(
         (rows * tile, element),
-        (rooms * rows * tile, element),
-        (rooms * rows * row_length(element, eb), element),
-        (rows * row_length(element, rows), element),
-        (rooms * 2 * rows, "float"),
-        (rooms * rows * biased, accumulator),
+        (rooms * keys * tile, element),
+        (rooms * keys * row_length(element, eb), element),
+        (rows * row_length(element, keys), element),
+        (rooms * max(2, rows // 32) * keys, "float"),
+        (rooms * keys * biased, accumulator),
     )
     flags = options(
         INPUT=kind, VALUE=kind, OPERAND=element, SPLIT=0, DB=db, EB=eb, WARPS=warps, PARTS=parts, BIASED=biased,
@@ -73,11 +77,12 @@ def block_softmax(
     k, v = broadcast(k, key_lead, 2), broadcast(v, key_lead, 2)
     bias = NULL if key_bias is None else broadcast(key_bias.astype(q.dtype, copy=False), key_lead, 1)
     parts, joined = plan.kind == "parts", max(map(len, plan.heads), default=0) > 1
-    how = launch(d, e, dtype_name(q), runtime.limits(), parts=parts, biased=key_bias is not None, joined=joined)
+    device, entries, heads = runtime.limits(), math.prod(lead), max(1, len(plan.heads))
+    many = entries * ceil_div(n, 128) >= device.multiprocessors
+    how = launch(d, e, dtype_name(q), device, parts=parts, biased=key_bias is not None, joined=joined, many=many)
     real = REALS[how.accumulator]
     out = cupy.empty((*lead, n, e), dtype=real if joined else q.dtype)
     lse = cupy.empty((*lead, n), dtype=np.float64 if joined else real)
-    entries, heads = math.prod(lead), max(1, len(plan.heads))
     work = levels(plan, how.rows) if parts else (Level(NULL, NULL, NULL, NULL, ceil_div(n, how.rows), True),)
     if not (work and work[0].whole):
         out.fill(0)

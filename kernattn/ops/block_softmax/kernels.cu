@@ -1,4 +1,4 @@
-// Exact attention: a tile of rows of one entry and EB columns of v a block, the keys in tiles of C with an online softmax. Compile-time,
+// Exact attention: a tile of rows of one entry and EB columns of v a block, the keys in tiles of W with an online softmax. Compile-time,
 // beside those of types.cuh, output.cuh, plans.cuh, visits.cuh and keys.cuh: DB (columns of q and k held at a time). blockIdx.x = entry * tiles + tile, where
 // tables of several heads have the tiles of all of them and an entry for each.
 //
@@ -14,7 +14,7 @@ __device__ __forceinline__ Acc far_relative(Acc score, Acc unit) {
     return score == Limits<Acc>::lowest() ? Acc(0) : exponential((score - unit) / Limits<Acc>::shrunk() / Limits<Acc>::shrunk());
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, streams ? 2 : 1)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, streams && WARPS == 4 ? 2 : 1)
 block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, const X* bias, R* out, Log* lse, const Log* before,
               const int* tiles, const int* visits, const Word* words, const int* tokens, int tile_count, int heads,
               Acc scale, long long n, long long length, int d, int e, int causal,
@@ -23,11 +23,11 @@ block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, con
     const Tables tables{tiles, visits, words, tokens, tile_count, heads};
     Carver carver{shared_bytes};
     E* queries = carver.take<E>(C * x_row);
-    E* keys = carver.take<E>(rooms * C * x_row);
-    E* values = carver.take<E>(rooms * C * v_row);
-    E* weights = carver.take<E>(C * score_row);
-    const Seen seen{carver.take<unsigned>(rooms * 2 * C)};
-    Acc* biases = carver.take<Acc>(biased ? rooms * C : 0);
+    E* keys = carver.take<E>(rooms * W * x_row);
+    E* values = carver.take<E>(rooms * W * v_row);
+    E* weights = carver.take<E>(C * w_row);
+    const Seen seen{carver.take<unsigned>(rooms * Seen::words * W)};
+    Acc* biases = carver.take<Acc>(biased ? rooms * W : 0);
 
     const int g = lane_index() / 4, t = lane_index() % 4, own = warp_index() * 16, column0 = blockIdx.y * EB, columns = min(EB, e - column0);
     const Tile tile = tile_of(tables, n);
@@ -75,22 +75,22 @@ block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, con
         bool begun = false;
         for (int number = tile.begin; number < tile.end; ++number) {
             const Visit visit = given.visit(number);
-            for (long long key0 = visit.low; key0 < visit.high; key0 += C) {
+            for (long long key0 = visit.low; key0 < visit.high; key0 += W) {
                 const int count = Keys::count(visit, key0);
                 const Places those = given.places(key0);
-                Acc score[C / 8][4];
+                Acc score[W / 8][4];
                 clear(score);
                 for (int d0 = 0; d0 < d; d0 += DB) {
                     __syncthreads();
                     if (!begun || d > DB) load_tile<C, DB, far>(queries, x + d0, d, tile.rows, d - d0, tile.queries);
-                    load_tile<C, DB, far>(keys, given.k + d0, d, count, d - d0, those);
+                    load_tile<W, DB, far>(keys, given.k + d0, d, count, d - d0, those);
                     if (d0 == 0) given.template look<far>(seen, biases, visit, key0);
                     __syncthreads();
-                    product<C, DB, false, true>(score, queries + own * x_row, x_row, keys, x_row);
+                    product<W, DB, false, true>(score, queries + own * x_row, x_row, keys, x_row);
                 }
                 begun = true;
                 const bool cut = given.cut(visit, key0);
-                const bool finite = load_values<low>(values, given.v, count, e, columns, seen, those);
+                const bool finite = load_values<low, W>(values, given.v, count, e, columns, seen, those);
                 Acc top[2] = {output.unit[0], output.unit[1]}, factor[2];
                 any |= given.weigh(score, top, seen, biases);
 #pragma unroll
@@ -101,16 +101,16 @@ block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, con
                 }
                 output.scale(factor);
 #pragma unroll
-                for (int j = 0; j < C / 8; ++j)
+                for (int j = 0; j < W / 8; ++j)
 #pragma unroll
                     for (int p = 0; p < 4; ++p) {
                         const Acc unit = output.unit[p / 2];
                         const E rounded = narrow<E>(far ? far_relative(score[j][p], unit) : relative(score[j][p], unit));
-                        weights[(own + g + p / 2 * 8) * score_row + 8 * j + 2 * t + p % 2] = rounded;
+                        weights[(own + g + p / 2 * 8) * w_row + 8 * j + 2 * t + p % 2] = rounded;
                         output.den[p / 2] += Acc(widen(rounded));
                     }
-                if (__syncthreads_or(cut && !finite)) add_seen(output, weights + own * score_row, values, seen);
-                else product<EB, C, false, false>(output.num, weights + own * score_row, score_row, values, v_row);
+                if (__syncthreads_or(cut && !finite)) add_seen(output, weights + own * w_row, values, seen);
+                else product<EB, W, false, false>(output.num, weights + own * w_row, w_row, values, v_row);
             }
         }
         finish(mode);

@@ -9,7 +9,7 @@ struct Cursor {
     __device__ __forceinline__ Cursor(const Keys& keys) : number(keys.tile.begin - 1), end(keys.tile.end), visit{0, 0, -1}, key0(0) { next_visit(keys); }
     __device__ __forceinline__ bool there() const { return number < end; }
     __device__ __forceinline__ void next(const Keys& keys) {
-        key0 += C;
+        key0 += W;
         if (key0 >= visit.high) next_visit(keys);
     }
     __device__ __forceinline__ void next_visit(const Keys& keys) {
@@ -28,21 +28,21 @@ template <class T> struct Stream {
     Seen seen;
     Acc* biases;
 
-    __device__ __forceinline__ Seen seen_in(int room) const { return {seen.halves + room * 2 * C}; }
-    __device__ __forceinline__ Acc* biases_in(int room) const { return biases + room * C; }
+    __device__ __forceinline__ Seen seen_in(int room) const { return {seen.bits + room * Seen::words * W}; }
+    __device__ __forceinline__ Acc* biases_in(int room) const { return biases + room * W; }
 
     // A tile into its room, which nobody reads any more. Values that no row sees are zeros: they may be NaN.
     __device__ __forceinline__ void request(const Cursor& at, int room) const {
         const int count = Keys::count(at.visit, at.key0);
         const Places places = keys.places(at.key0);
         const bool plain = keys.plain(at.visit, at.key0);
-        request_tile<C, DB>(k_room + room * C * x_row, keys.k, keys.d, keys.d, [=](int i) { return i < count ? places(i) : -1; });
+        request_tile<W, DB>(k_room + room * W * x_row, keys.k, keys.d, keys.d, [=](int i) { return i < count ? places(i) : -1; });
         if (plain) {
-            request_tile<C, EB>(v_room + room * C * v_row, keys.v, keys.e, keys.columns, [=](int i) { return places(i); });
+            request_tile<W, EB>(v_room + room * W * v_row, keys.v, keys.e, keys.columns, [=](int i) { return places(i); });
         } else {
             const Keys& all = keys;
-            request_tile<C, EB>(v_room + room * C * v_row, keys.v, keys.e, keys.columns,
-                                [&](int i) { return all.rows_of(at.visit, at.key0, i) ? places(i) : -1; });
+            request_tile<W, EB>(v_room + room * W * v_row, keys.v, keys.e, keys.columns,
+                                [&](int i) { return all.anyone_sees(at.visit, at.key0, i) ? places(i) : -1; });
             keys.template look<false>(seen_in(room), biases_in(room), at.visit, at.key0);
         }
     }
@@ -51,13 +51,13 @@ template <class T> struct Stream {
     __device__ __forceinline__ bool rough(const T* values) const {
         constexpr int across = EB / padding<T>();
         Acc sum = Acc(0);
-        for (int i = threadIdx.x; i < C * across; i += blockDim.x)
+        for (int i = threadIdx.x; i < W * across; i += blockDim.x)
             look_at_each(*reinterpret_cast<const Wide<T>*>(values + i / across * v_row + i % across * padding<T>()), [&](auto x) { sum += Acc(x) * Acc(0); });
         return sum != Acc(0);
     }
 
     // Weights of a tile, rounded, as operands of the 16 keys from 8 j on.
-    static __device__ __forceinline__ void operands(unsigned (&left)[4], const Acc (&score)[C / 8][4], int j) {
+    static __device__ __forceinline__ void operands(unsigned (&left)[4], const Acc (&score)[W / 8][4], int j) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) left[i] = Pairs<T>::of(score[j + i / 2][i % 2 * 2], score[j + i / 2][i % 2 * 2 + 1]);
     }
@@ -72,14 +72,14 @@ template <class T> struct Stream {
         if (at.there()) request(at, 0);
         for (int room = 0; at.there(); room ^= 1) {
             const Cursor now = at;
-            const T *const k = k_room + room * C * x_row, *const v = v_room + room * C * v_row;
+            const T *const k = k_room + room * W * x_row, *const v = v_room + room * W * v_row;
             at.next(keys);
             wait_for_copies();
             __syncthreads();
             if (at.there()) request(at, room ^ 1);
-            Acc score[C / 8][4], top[2] = {output.unit[0], output.unit[1]}, lowered[2];
+            Acc score[W / 8][4], top[2] = {output.unit[0], output.unit[1]}, lowered[2];
             clear(score);
-            product<C, DB, false, true>(score, queries + own * x_row, x_row, k, x_row);
+            product<W, DB, false, true>(score, queries + own * x_row, x_row, k, x_row);
             if (keys.plain(now.visit, now.key0)) keys.weigh(score, top), any = 0x101u;
             else any |= keys.weigh(score, top, seen_in(room), biases_in(room));
 #pragma unroll
@@ -93,13 +93,13 @@ template <class T> struct Stream {
                 for (int j = 0; j < own_columns / 8; ++j) output.num[j][2 * r] *= factor, output.num[j][2 * r + 1] *= factor;
             }
 #pragma unroll
-            for (int j = 0; j < C / 8; ++j)
+            for (int j = 0; j < W / 8; ++j)
 #pragma unroll
                 for (int p = 0; p < 4; ++p) score[j][p] = fast_exp2(score[j][p] * log2_e + lowered[p / 2]);
             bool looks = false;  // values that only some rows see may be NaN or infinite
             if (keys.cut(now.visit, now.key0)) looks = __syncthreads_or(rough(v));
 #pragma unroll
-            for (int j = 0; j < C / 8; j += 2) {
+            for (int j = 0; j < W / 8; j += 2) {
                 unsigned left[4];
                 operands(left, score, j);
                 if (!looks) product_step<EB, false, 16>(output.num, left, v, v_row, 8 * j, EB);
@@ -107,12 +107,12 @@ template <class T> struct Stream {
             }
             if (looks) {
 #pragma unroll
-                for (int j = 0; j < C / 8; ++j)
+                for (int j = 0; j < W / 8; ++j)
 #pragma unroll
                     for (int p = 0; p < 4; ++p)
-                        weights[(own + lane_index() / 4 + p / 2 * 8) * score_row + 8 * j + 2 * (lane_index() % 4) + p % 2] = narrow<T>(score[j][p]);
+                        weights[(own + lane_index() / 4 + p / 2 * 8) * w_row + 8 * j + 2 * (lane_index() % 4) + p % 2] = narrow<T>(score[j][p]);
                 __syncwarp();
-                add_seen(output, weights + own * score_row, v, seen_in(room));
+                add_seen(output, weights + own * w_row, v, seen_in(room));
             }
         }
         wait_for_copies();

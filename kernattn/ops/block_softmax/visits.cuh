@@ -11,21 +11,6 @@ __device__ __forceinline__ Tile tile_of(const Tables& tables, long long n) {
     return {entry, n - row0 < C ? int(n - row0) : C, 0, 1, 0, {nullptr, row0}, {nullptr, 0}};
 }
 
-// num += the warp's weights (16, C) times values (C, EB), but for those that a row does not see: they may be NaN or infinite, their weights
-// are 0.
-__device__ __forceinline__ void add_seen(Output& output, const E* weights, const E* values, const Seen& seen) {
-    const int g = lane_index() / 4, t = lane_index() % 4;
-    for (int k = 0; k < C; ++k) {
-        const unsigned rows = seen.of_lane(k);
-#pragma unroll
-        for (int j = 0; j < EB / 8; ++j)
-#pragma unroll
-            for (int p = 0; p < 4; ++p)
-                if (rows >> p / 2 * 8 & 1)
-                    output.num[j][p] += Acc(widen(weights[(g + p / 2 * 8) * score_row + k])) * Acc(widen(values[k * v_row + 8 * j + 2 * t + p % 2]));
-    }
-}
-
 // The log normaliser of a row in a unit: of one of shrunk queries and keys, what a float can hold of it.
 template <bool far>
 __device__ __forceinline__ Log log_normaliser(Acc unit, Acc den) {
