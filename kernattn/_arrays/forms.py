@@ -15,6 +15,7 @@ Facts = Callable[[Array], tuple[Any, ...]]
 
 _FORM: Facts = attrgetter("shape", "dtype")
 _TENSOR: Facts = attrgetter("shape", "dtype", "device", "layout")
+_CUPY: Facts = attrgetter("shape", "dtype", "data.device_id")
 _facts: dict[type, Facts | None] = {np.ndarray: _FORM}
 
 
@@ -56,5 +57,6 @@ def form_of(key: Hashable, *arrays: Array) -> tuple[Any, ...] | None:
 
 def _learn(kind: type, array: Array) -> Facts | None:
     """Return, from now on, what decides about arrays of a kind."""
-    _facts[kind] = _TENSOR if compat.is_torch_array(array) else _FORM if compat.is_jax_array(array) else None
+    known = ((compat.is_torch_array, _TENSOR), (compat.is_jax_array, _FORM), (compat.is_cupy_array, _CUPY))
+    _facts[kind] = next((facts for is_of, facts in known if is_of(array)), None)
     return _facts[kind]
