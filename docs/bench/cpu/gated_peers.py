@@ -138,9 +138,11 @@ def step(state: Any, q: Any, k: Any, v: Any, logs: Any, beta: Any) -> dict[str, 
     if not (peers.have("torch") and peers.have("transformers")):
         return {}
     run, (held,) = _plain(_qwen().torch_recurrent_gated_delta_rule), peers.torch_of(state[None])[1]
+    held = held.clone()  # which begins at a line of the cache, as tensors do
     arrays = [x[:, None] for x in (q, k, v, logs, beta)]
     calls = {"transformers": _call(run, arrays, False, initial_state=held, output_final_state=True)}
-    torch, (kept, q, k, v, logs, beta) = peers.torch_of(state.copy(), q, k, v, logs, beta)
+    torch, (q, k, v, logs, beta) = peers.torch_of(q, k, v, logs, beta)
+    kept = held[0].clone()
 
     def in_place() -> Any:
         kept.mul_(logs.exp()[:, None, None])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bench.cpu import gated_peers as rivals
+from bench.cpu import peers
 from bench.cpu.cases.inputs import normal
 from bench.races import Case, Race
 from bench.sizes import Sizes
@@ -23,6 +24,7 @@ from kernattn.attention import (
 from kernattn.bench import Work
 from kernattn.bench._clock import Call
 from kernattn.features import elu1
+from kernattn.ops._numba.tiles.layout import room
 
 LAYERS = 80  # of MiniMax-01, whose first layer is raced
 
@@ -96,14 +98,20 @@ def _step(o: Sizes) -> Race:
     (q, k, v), options = _inputs(o)
     token = [np.ascontiguousarray(x[:, 0]) for x in (q, k, v, options["g"], options["beta"])]
     (s,) = normal(o, (o.heads, o.dim, o.dim))
-    others, held = rivals.step(s.copy(), *token), GatedState(s)
-    q, k, v, g, beta = token
+    others = rivals.step(s, *token)
 
-    def ours() -> Any:
-        return gated_linear_attention_step(held, q, k, v, g=g, beta=beta, reuse_state=True)
+    def ours(state: Any, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Call:
+        held = GatedState(state)
+        return lambda: gated_linear_attention_step(held, q, k, v, g=g, beta=beta, reuse_state=True)
 
+    at_a_line = room(s.shape, s.dtype)  # as calls return states
+    at_a_line[...] = s
+    calls: dict[str, Call] = {"ours": ours(at_a_line, *token)}
+    if peers.have("torch"):
+        tensors = peers.torch_of(s, *token)[1]
+        calls["ours, tensors"] = ours(tensors[0].clone(), *tensors[1:])
     work = Work(2.0 * s.nbytes, 7.0 * s.size, written=float(s.nbytes), in_place=True)
-    return Race({"ours": ours} | others, work)
+    return Race(calls | others, work)
 
 
 GATED = {
