@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import is_array_api_obj as is_array
 
-from kernattn._arrays.graphs import between_graphs
 from kernattn._arrays.hosted import Hosted, Pull, call_hosted, returned
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64, widest
 from kernattn._arrays.shapes import strips
@@ -60,7 +59,6 @@ class PredictGradients(NamedTuple):
     lengthscale: Any
 
 
-@between_graphs
 def log_evidence(
     x: Array,
     y: Array,
@@ -116,7 +114,6 @@ def log_evidence(
     return call_hosted(asked, *asked.given)[0]
 
 
-@between_graphs
 def predict(
     x: Array,
     y: Array,
