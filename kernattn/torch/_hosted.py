@@ -84,7 +84,7 @@ class _Pulled(torch.autograd.Function):
         return one_by_one(one, info.batch_size, dims[3:], taken)
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def hosted(function: Hosted, *tensors: Any) -> Any:
     """Return what a function makes of tensors."""
     return _Value.apply(function, Kept(), *tensors)
