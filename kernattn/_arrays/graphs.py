@@ -18,12 +18,6 @@ def in_a_graph(function: F) -> F:
     return function
 
 
-def between_graphs(function: F) -> F:
-    """Let graphs end where a function is called, and begin again after it."""
-    function._torchdynamo_disable = True  # type: ignore[attr-defined]
-    return function
-
-
 @in_a_graph
 def _load() -> bool:
     edge("torch")

@@ -246,9 +246,9 @@ def _check_token(
     """Raise unless a token fits: the checks of a sequence, by a shorter way for what has passed."""
     form = None
     if (state is None or type(state) is GatedState) and (erase is None or (type(erase) is tuple and len(erase) == 2)):
-        before, pair = None if state is None else state.s, erase or (None, None)
-        given = (before, g, gk, beta, *pair, key_mask)
-        form = form_of(tuple(x is None for x in given), q, k, v, *(x for x in given if x is not None))
+        before, (read, write) = None if state is None else state.s, erase or (None, None)
+        absent = before is None, g is None, gk is None, beta is None, read is None, write is None, key_mask is None
+        form = form_of(absent, q, k, v, *[x for x in (before, g, gk, beta, read, write, key_mask) if x is not None])
     if form in _passed:
         check_logs(g, gk)
         return

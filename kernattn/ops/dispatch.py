@@ -11,8 +11,8 @@ import numpy as np
 
 from kernattn._arrays.bridge import CannotLend, Library, library_of
 from kernattn._arrays.device import on_its_device
-from kernattn._arrays.door import Recorder
 from kernattn._arrays.namespaces import Array, without_flags
+from kernattn._arrays.replay import Witness
 from kernattn._runtime.checks import shown
 from kernattn._runtime.fork import imported
 from kernattn.errors import BackendUnavailable, ParameterError
@@ -90,9 +90,9 @@ class Op:
             raise BackendUnavailable(f"backend {backend!r} {unfit}")
         return backend
 
-    def implementation(self, array: Array, backend: str | Recorder | None = None) -> Callable[..., Any]:
+    def implementation(self, array: Array, backend: str | Witness | None = None) -> Callable[..., Any]:
         """Return the implementation that `choose` names; it takes arrays of the library of `array`, where they are."""
-        if isinstance(backend, Recorder):
+        if isinstance(backend, Witness):
             return backend.implementation(self)
         if isinstance(array, np.ndarray):
             chosen = self.choose(array, backend)

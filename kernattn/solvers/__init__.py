@@ -11,6 +11,7 @@ from operator import add
 
 from kernattn._runtime.deprecated import old_names
 from kernattn.solvers._accumulate import accumulate
+from kernattn.solvers._conditional import conditional_hsic
 from kernattn.solvers._draws import Draws
 from kernattn.solvers._files import load_moments, save_moments
 from kernattn.solvers._folds import CrossValidation, cross_validate
@@ -42,6 +43,7 @@ __all__ = [
     "SpectralClusters",
     "Tuned",
     "accumulate",
+    "conditional_hsic",
     "cross_validate",
     "gp",
     "hsic",

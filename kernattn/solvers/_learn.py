@@ -7,14 +7,13 @@ have :math:`d\phi_i = 2\, dG\, \phi_i + dB\, y_i`. What a prediction adds is in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import is_array_api_obj as is_array
 
-from kernattn._arrays.graphs import between_graphs
 from kernattn._arrays.hosted import Hosted, Pull, call_hosted, returned
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64, widest
 from kernattn._arrays.shapes import strips
@@ -60,7 +59,6 @@ class PredictGradients(NamedTuple):
     lengthscale: Any
 
 
-@between_graphs
 def log_evidence(
     x: Array,
     y: Array,
@@ -116,7 +114,6 @@ def log_evidence(
     return call_hosted(asked, *asked.given)[0]
 
 
-@between_graphs
 def predict(
     x: Array,
     y: Array,
@@ -334,7 +331,7 @@ def _prediction(phi: FeatureMap, x: Float64, y: Float64, new: Float64, noise: Fl
     def pulled(cotangents: tuple[Float64, ...]) -> dict[str, Any]:
         of_means, of_variances = (g.reshape(-1, len(process.noise)) for g in cotangents)
         rows = new.reshape(-1, new.shape[-1])
-        features, pull = _features(phi, rows)
+        features, pull = features_and_pull(phi, rows)
         mean = of_mean(process, features, of_means)
         variance = of_variance(process, features, of_variances, lacking_of(process, rows, features))
         found = _of_rows(phi, x, y.reshape(len(x), -1), mean.gram + variance.gram, mean.cross)
@@ -358,9 +355,9 @@ def _of_scale(each: Float64, scale: Float64) -> Float64:
 def _of_rows(phi: FeatureMap, x: Float64, y: Float64, gram: Float64, cross: Float64) -> dict[str, Any]:
     """Return cotangents of rows, targets (n, c) and lengthscales from those of G and B."""
     of_x, of_y, lengthscales = [], [], []
-    for rows, targets in blocks(x, y, len(gram)):
-        features, pull = _features(phi, rows)
-        dx, numbers = pull(2 * features @ gram + targets @ cross.T)
+    for here in strips(len(x), BLOCK // len(gram)):
+        features, pull = features_and_pull(phi, x[here])
+        dx, numbers = pull(2 * features @ gram + y[here] @ cross.T)
         of_x.append(dx)
         of_y.append(features @ cross)
         lengthscales.append(numbers)
@@ -370,12 +367,7 @@ def _of_rows(phi: FeatureMap, x: Float64, y: Float64, gram: Float64, cross: Floa
     return {"x": np.concatenate(of_x), "y": np.concatenate(of_y), "lengthscale": total}
 
 
-def blocks(x: Float64, y: Float64, features: int) -> Iterator[tuple[Float64, Float64]]:
-    """Yield rows and targets whose features are held at once."""
-    for here in strips(len(x), BLOCK // features):
-        yield x[here], y[here]
-
-
-def _features(phi: FeatureMap, x: Float64) -> tuple[Float64, Any]:
+def features_and_pull(phi: FeatureMap, x: Float64) -> tuple[Float64, Any]:
+    """Return features of rows, and what takes their cotangents to those of the rows and of lengthscales."""
     out, pull = pull_of(phi, x)
     return (phi(x) if out is None else out), pull

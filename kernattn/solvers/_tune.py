@@ -10,23 +10,23 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, frozen, to_numpy64
 from kernattn._arrays.shapes import strips
-from kernattn._gradients import vjp
 from kernattn._runtime.checks import MODERATE, boolean, one_of, positive_integer, shown
 from kernattn._runtime.deprecated import old_order, warn_user
 from kernattn._runtime.extras import bar
 from kernattn._runtime.lazy_scipy import optimize
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
-from kernattn.features import FeatureMap, Nystrom, RandomFeatureMap
+from kernattn.features import FeatureMap, Hilbert, Nystrom, RandomFeatureMap
 from kernattn.kernels._stationary import Lengthscale, Stationary
 from kernattn.solvers._gp import gp
+from kernattn.solvers._learn import features_and_pull
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._ridge import choose
 from kernattn.solvers._spectrum import BLOCK
 from kernattn.solvers._sums import check_rows, moments
 
 REACH = 1e3  # a lengthscale is looked for up to so many times the first, and down to as small a part
-STEP = 1e-4  # of logarithms, where derivatives are differences
+STEP = 1e-4  # of logarithms: so near to a bound is at it
 LOST = 10.0  # what lengthscales at which features leave their dtype cost more than the best, per row
 ENOUGH = 1e-8  # of the cost per row: less than that is no gain
 
@@ -94,14 +94,13 @@ def tune(
     r"""Return lengthscales, :math:`\mathrm{argmax}_\ell \max_{\sigma, a} \log N(y; 0, a^2 \Phi \Phi^T + \sigma^2 I)`.
 
     Rasmussen & Williams (2006), section 5.4; one lengthscale an axis is automatic relevance determination. The draw is
-    kept: features are :math:`\phi(x / \ell)` with the frequencies, or the landmarks, of the map, so that the objective
+    kept: features have the frequencies, the landmarks or the box of the map, so that the objective
     is a smooth function. Noise and amplitude are those of `gp` at every step, or the penalty is that of `ridge`. With
-    :math:`L` the objective, derivatives of random features follow from :math:`\partial L / \partial G` and
-    :math:`\partial L / \partial B` in a second pass over the rows, by the compiled pullback of the map: an evaluation
-    costs O(n M (d + M)) whatever the number of lengthscales, and memory is O(n d + M^2). Those of a Nystrom map are
-    differences, an evaluation for each lengthscale. The search is L-BFGS-B on logarithms; it finds a local optimum, and
-    the best lengthscales that were seen are never worse than the first. They are between a thousandth and 1,000 times
-    the first.
+    :math:`L` the objective, derivatives of features follow from :math:`\partial L / \partial G` and
+    :math:`\partial L / \partial B` in a second pass over the rows, by the pullback of the map: an evaluation costs
+    O(n M (d + M)) whatever the number of lengthscales, and memory is O(n d + M^2). The search is L-BFGS-B on
+    logarithms; it finds a local optimum, and the best lengthscales that were seen are never worse than the first. They
+    are between a thousandth and 1,000 times the first.
 
     Parameters
     ----------
@@ -110,7 +109,7 @@ def tune(
     y : (n,) or (n, c) array
         Targets, which must differ. The evidence is of a process with the mean 0: subtract theirs.
     phi : FeatureMap
-        Random features or a Nystrom map of a kernel with a lengthscale, from which the search begins.
+        Random features, a Nystrom map or a Hilbert basis of a kernel with a lengthscale, from which the search begins.
     objective : {"evidence", "gcv"}
         The evidence, or the score of generalised cross-validation, with an intercept.
     ard : bool
@@ -219,10 +218,7 @@ class Search(NamedTuple):
         """Return the map of the same draw whose lengthscales are the first times exp(logs)."""
         lengthscale = self.first * np.exp(logs if len(logs) > 1 else logs[0])
         kernel = replace(self.phi.kernel, lengthscale=lengthscale)  # type: ignore[attr-defined]
-        if not isinstance(self.phi, Nystrom):
-            return replace(self.phi, kernel=kernel)  # type: ignore[type-var]
-        values, vectors = np.linalg.eigh(kernel(self.phi.landmarks))
-        return replace(self.phi, kernel=kernel, eigenvalues=values, eigenvectors=vectors, residual=None)
+        return self.phi._of_kernel(kernel) if isinstance(self.phi, Nystrom) else replace(self.phi, kernel=kernel)  # type: ignore[type-var]
 
     def cost(self, logs: Float64) -> float:
         """Return the cost."""
@@ -234,17 +230,18 @@ class Search(NamedTuple):
         slopes = self.slopes(moments(self.x, phi, y=self.y))
         total: Any = 0.0
         for here in strips(len(self.x), BLOCK // len(slopes.s)):
-            features, pullback = vjp(phi, self.x[here])
+            features, pull = features_and_pull(phi, self.x[here])
             cotangent = 2 * features @ slopes.gram + self.y[here] @ slopes.cross.T + slopes.s
-            total = total - np.sum(self.x[here] * pullback(cotangent).x, axis=0)  # inputs are divided by lengthscales
+            total = total + pull(cotangent)[1] * phi.kernel.lengthscale  # type: ignore[attr-defined]
         each = np.atleast_1d(total)
         return slopes.cost, each if len(logs) == len(each) else np.sum(each, keepdims=True)
 
 
 def _check_map(phi: object) -> None:
-    if not (isinstance(phi, RandomFeatureMap | Nystrom) and isinstance(phi.kernel, Stationary)):
+    if not (isinstance(phi, RandomFeatureMap | Nystrom | Hilbert) and isinstance(phi.kernel, Stationary)):
         raise ParameterError(
-            f"phi must be random features or a Nystrom map of a kernel with a lengthscale; got {shown(phi)}"
+            f"phi must be random features, a Nystrom map or a Hilbert basis of a kernel with a lengthscale; "
+            f"got {shown(phi)}"
         )
 
 
@@ -261,7 +258,6 @@ def search_lengthscales(
     size = search.x.shape[1] if ard else 1
     low, high = (np.log(np.clip(search.first * by, *MODERATE) / search.first) for by in (1 / REACH, REACH))
     bounds = [(float(np.max(low)), float(np.min(high)))] * size
-    differences = isinstance(search.phi, Nystrom)
     trace: list[float] = []
     best: tuple[float, Float64] = np.inf, np.zeros(size)
 
@@ -274,12 +270,12 @@ def search_lengthscales(
         def evaluate(logs: Float64) -> Any:
             nonlocal best
             try:
-                value = search.cost(logs) if differences else search.cost_and_gradient(logs)
+                value = search.cost_and_gradient(logs)
             except ParameterError:  # features that are 0 or beyond their dtype, a step too far
                 if not trace:
                     raise
-                return best[0] + LOST if differences else (best[0] + LOST, np.zeros(size))
-            cost = value if isinstance(value, float) else value[0]
+                return best[0] + LOST, np.zeros(size)
+            cost = value[0]
             trace.append(objective_of(cost))
             best = min(best, (cost, logs.copy()), key=lambda each: each[0])
             if shown_evaluations is not None:
@@ -287,9 +283,9 @@ def search_lengthscales(
                 shown_evaluations.update()
             return value
 
-        options = {"maxiter": max_iterations, "ftol": ENOUGH} | ({"eps": STEP} if differences else {})
+        options = {"maxiter": max_iterations, "ftol": ENOUGH}
         result = optimize.minimize(
-            evaluate, np.zeros(size), jac=not differences, method="L-BFGS-B", bounds=bounds, options=options
+            evaluate, np.zeros(size), jac=True, method="L-BFGS-B", bounds=bounds, options=options
         )
     cost, logs = best
     least, most = np.any(logs <= bounds[0][0] + STEP), size == 1 and logs[0] >= bounds[0][1] - STEP

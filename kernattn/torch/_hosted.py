@@ -1,4 +1,4 @@
-"""Functions that run on the host, as PyTorch differentiates and transforms them."""
+"""Functions that run on the host, as PyTorch differentiates and transforms them; graphs end before them."""
 
 from typing import Any
 
@@ -84,6 +84,7 @@ class _Pulled(torch.autograd.Function):
         return one_by_one(one, info.batch_size, dims[3:], taken)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def hosted(function: Hosted, *tensors: Any) -> Any:
     """Return what a function makes of tensors."""
     return _Value.apply(function, Kept(), *tensors)

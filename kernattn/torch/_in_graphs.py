@@ -19,6 +19,12 @@ def sums_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
+def times(x: Tensor, ratio: Tensor) -> Tensor:
+    """Return rows times a ratio, by way of the dtype in which sums over them run."""
+    wide = sums_dtype(x)
+    return (x.to(wide) * ratio.to(wide)).to(x.dtype)
+
+
 def into(out: Tensor | None, token: Tensor) -> Tensor:
     """Return the output of a token, written into the tensor that was given for it."""
     if out is None:

@@ -233,7 +233,7 @@ class TorchOp:
         constants: list[Any] = []
         for each, x in zip(self.constants, inputs[self.count :], strict=False):
             if type(x) is str:
-                constants.append(spec_of(x) if each.kind == "map" else plan_of(x))
+                constants.append(spec_of(x) if each.kind == "map" else plan_of(x, *inputs[:2]))
             else:
                 constants.append(x)
         return constants

@@ -1,11 +1,13 @@
 """Plans that graphs hold by name: they are kept for good, as a graph may run at any time."""
 
 from hashlib import sha256
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from kernattn._plans.plan import ALL, CAUSAL, Plan
+from kernattn.attention._mechanisms.compressed import plan_blocks
 from kernattn.errors import ParameterError
 
 _kept: dict[str, Plan] = {"all": ALL, "causal": CAUSAL}
@@ -21,8 +23,16 @@ def keep_plan(plan: Plan) -> str:
     return name
 
 
-def plan_of(name: str) -> Plan:
-    """Return the plan of that name."""
+BLOCKS = "blocks "
+"""How names begin of the causal plans of blocks of keys: what follows is the number of tokens of a block."""
+
+
+def plan_of(name: str, q: Any = None, k: Any = None) -> Plan:
+    """Return the plan of that name; of blocks, for these queries and blocks."""
+    if name.startswith(BLOCKS) and q is not None:
+        n, blocks, factor = q.shape[-2], k.shape[-2], int(name.removeprefix(BLOCKS))
+        known = type(n) is int and type(blocks) is int  # else shapes alone are asked for
+        return plan_blocks(n, blocks * factor, factor) if known else ALL
     if name not in _kept:
         raise ParameterError(
             "the plan of a traced graph is not known in this process, and a graph holds no more of it than a name"

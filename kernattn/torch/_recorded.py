@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from kernattn._arrays.bridge import CannotLend
-from kernattn._arrays.door import Door, Own, Recorder
+from kernattn._arrays.door import Door, Own
+from kernattn._arrays.replay import Call, Replay, Witness
 from kernattn._maps.kinds import KINDS
 from kernattn.ops.dispatch import Op
 from kernattn.torch._functions import apply_recorded
@@ -17,7 +18,7 @@ DIFFERENTIABLE = {name for name, kind in KINDS.items() if kind.pull is not None}
 SEEN = torch._C._functorch.is_functorch_wrapped_tensor
 
 
-class Tape(Recorder):
+class Tape(Witness):
     """Stands for a backend in one call of a public function, which calls one op."""
 
     op: TorchOp
@@ -71,8 +72,22 @@ class Tape(Recorder):
 
 
 def recorded(
-    door: Door, own: Own, function: Callable[..., Any], lent: list[Any], named: dict[str, Any], narrow: bool
+    door: Door,
+    own: Own,
+    replay: Replay,
+    call: Call | None,
+    lent: list[Any],
+    named: dict[str, Any],
+    narrow: bool,
 ) -> Any:
     """Return what a public function makes of arrays that stand for tensors, one of which is differentiated."""
-    tape = Tape(door, own, named.pop("backend", None), narrow)
-    return door.returned(function(*lent, **named, backend=tape), narrow, tape.applied())
+    tape = Tape(door, own, named.get("backend"), narrow)
+    found = NotImplemented
+    if call is not None:
+        if (known := replay.seen(call)) is None:
+            found = replay.noted(call, lent, named, tape.implementation)
+        else:
+            found = known.code(tape.implementation(known.op), call.arrays, known.constants, lambda x: x)
+    if found is NotImplemented:
+        found = replay.function(*lent, **{**named, "backend": tape})
+    return door.returned(found, narrow, tape.applied())

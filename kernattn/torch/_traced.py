@@ -1,12 +1,10 @@
 """The functions of attention where `torch.compile` traces them: each is an op of the graph."""
 
-from collections.abc import Callable
 from operator import index
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._dynamo import eval_frame
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from kernattn import attention
@@ -18,19 +16,25 @@ from kernattn.attention import LinearState, WindowState
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, KernattnError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
-from kernattn.features._choose import factory
 from kernattn.features._learnt import can_fold, number_shapes
-from kernattn.torch._in_graphs import OPS, autocast, check_gates, into, sums_dtype
+from kernattn.torch._in_graphs import OPS, autocast, check_gates, into, sums_dtype, times
 from kernattn.torch._ops import STEP, TORCH_OPS
 from kernattn.torch._plans import plan_of
 from kernattn.torch._recipes import FIXED, recipe_of, remade
 from kernattn.torch._specs import KeptMap, map_of, names_of
+from kernattn.torch._traced_compressed import compressed
 from kernattn.torch._traced_gated import (  # noqa: F401 (namesakes, too)
     gated_linear_attention,
     gated_linear_attention_step,
     gated_state,
     member,
     merge_gated,
+)
+from kernattn.torch._traced_outside import (  # noqa: F401 (namesakes)
+    kernel_attention,
+    lsh_attention,
+    random_features,
+    routing_attention,
 )
 
 LEAVES = {name: tuple(leaf.name for leaf in op.leaves.values()) for name, op in (TORCH_OPS | {"step": STEP}).items()}
@@ -46,7 +50,7 @@ def _run(name: str, in_place: bool, phi: FeatureMap, backend: str | None, given:
     if isinstance(phi, LearntMap):
         numbers, ratio = _numbers(phi)
         if ratio is not None:
-            given |= {name: _times(given[name], ratio) for name in ("q", "k", "x") if name in given}
+            given |= {name: times(given[name], ratio) for name in ("q", "k", "x") if name in given}
     q_spec, k_spec, _ = _drawn(phi)._content
     specs = {"q_spec": q_spec, "k_spec": k_spec, "spec": given.get("spec")}
     names = [specs[each] for each in SPECS[name]]
@@ -88,12 +92,6 @@ def _numbers(phi: LearntMap) -> tuple[dict[str, Any], Tensor | None]:
         if found is not None:
             given[name] = torch.as_tensor(found, dtype=ratio.dtype, device=ratio.device) * ratio**power
     return given, None
-
-
-def _times(x: Tensor, ratio: Tensor) -> Tensor:
-    """Return rows times a ratio, by way of the dtype in which sums over them run."""
-    wide = sums_dtype(x)
-    return (x.to(wide) * ratio.to(wide)).to(x.dtype)
 
 
 def _traced_below(
@@ -328,7 +326,9 @@ def softmax_with_lse(
 
 
 def compressed_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-    return _composed("compressed_attention", None, q, k, v, **options)
+    if options.get("backend") == "reference":
+        return _composed("compressed_attention", None, q, k, v, **options)
+    return compressed(q, k, v, **options)
 
 
 def linformer_attention(q: Tensor, k: Tensor, v: Tensor, e: Tensor, f: Tensor, **options: Any) -> Any:
@@ -364,18 +364,6 @@ def window_attention_step(state: WindowState, q: Tensor, k: Tensor, v: Tensor, p
     return out[..., 0, :], after
 
 
-def _outside_graphs(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
-    """Let graphs break before a function that decides on the host, and trace nothing of what it calls."""
-    strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
-    eval_frame.set_code_exec_strategy(function.__code__, strategy)
-
-    @torch.compiler.disable(reason=reason)  # type: ignore[untyped-decorator]
-    def left_out(*given: Any, **options: Any) -> Any:
-        return function(*given, **options)
-
-    return left_out  # type: ignore[no-any-return]
-
-
 def query(phi: FeatureMap, x: Tensor, *, backend: str | None = None) -> Tensor:
     return _features("query", 0, phi, x, backend)
 
@@ -405,12 +393,3 @@ def with_numbers(phi: FeatureMap, **numbers: Tensor | None) -> LearntMap:
         if tuple(number.shape) not in shapes:
             raise ShapeError(f"{name} must have one of the shapes {shapes}, of which a map without it has none")
     return LearntMap(phi, given)
-
-
-kernel_attention, lsh_attention, routing_attention = (
-    _outside_graphs(function, "it decides on the host what to compute")
-    for function in (attention.kernel_attention, attention.lsh_attention, attention.routing_attention)
-)
-random_features = _outside_graphs(
-    factory.random_features, "random_features draws on the host: make the map outside of the compiled function"
-)

@@ -1,12 +1,15 @@
 """The door of public functions: what crosses as NumPy's arrays, what does not, and what PyTorch knows of it after."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
 import kernattn as ka
 import maps
 from kernattn._arrays.door import crossed_at_once
-from kernattn.errors import DTypeError, MixedLibraryError
+from kernattn.errors import DTypeError, MixedLibraryError, ParameterError, StateMismatchError
 from xp import to_numpy
 
 torch = pytest.importorskip("torch")
@@ -16,7 +19,7 @@ PHI = maps.make("elu1")
 
 
 @crossed_at_once
-def seen(*args, **options):
+def seen(*args, backend=None, **options):
     """Return the kinds of the arguments that a function sees."""
     return tuple(type(x) for x in (*args, *options.values()))
 
@@ -29,7 +32,7 @@ def rows(dtype="float32", **options):
 def test_plain_tensors_cross_wherever_they_stand():
     x = rows()[0]
     assert seen(x, None, 2.0, PHI) == (np.ndarray, type(None), float, type(PHI))
-    assert seen(x, key_mask=x > 0, backend="cpu") == (np.ndarray, np.ndarray, str)
+    assert seen(x, key_mask=x > 0, backend="cpu") == (np.ndarray, np.ndarray)
     state = ka.key_state(x, x, PHI)
     assert seen(state, torch.nn.Parameter(x, requires_grad=False))[1] is np.ndarray
     with torch.no_grad():
@@ -153,3 +156,47 @@ def test_states_have_peaks_without_gradients():
     second = torch.autograd.grad(slow.square().sum() + state.z.sum(), (q, k, v))
     for got, other in zip(first, second, strict=True):
         torch.testing.assert_close(got, other, rtol=1e-4, atol=1e-5)
+
+
+def test_calls_of_a_form_that_was_seen_are_those_of_the_function():
+    """Its op alone runs then: other values, layouts and maps of the form, and what values or kinds decide."""
+    q, k, v = rows()
+    mask = torch.tensor([[True, False, True, True, False]] * 2)
+    others = [x.mT.contiguous().mT * 2 for x in rows()]
+    for given in ((q, k, v), others, (q, q, q)):
+        host = [x.numpy() for x in given]
+        for phi in (PHI, maps.make("positive-softmax"), maps.make("relu")):
+            for options in ({}, {"key_mask": mask}, {"key_mask": ~mask}):
+                named = {name: x.numpy() for name, x in options.items()}
+                for _ in range(2):
+                    out, state = ka.causal_linear_attention(*given, phi, **options)
+                    wanted, after = ka.causal_linear_attention(*host, phi, **named)
+                    for x, y in zip((out, *state), (wanted, *after), strict=True):
+                        np.testing.assert_array_equal(to_numpy(x), y)
+                    token, _ = ka.linear_attention_step(state, *(x[:, 0] for x in given), phi)
+                    wanted, _ = ka.linear_attention_step(after, *(x[:, 0] for x in host), phi)
+                    np.testing.assert_array_equal(to_numpy(token), wanted)
+    for scale in (0.5, 2.0):  # a number of an array
+        out = ka.softmax_attention(q, k, v, scale=torch.tensor(scale))
+        np.testing.assert_allclose(out, ka.softmax_attention(*(x.numpy() for x in (q, k, v)), scale=scale), rtol=1e-5)
+    assert ka.softmax_attention(q, k, v, causal=True).shape == v.shape
+    with pytest.raises(ParameterError, match="causal"):
+        ka.softmax_attention(q, k, v, causal=1)
+    ka.gated_linear_attention(q, k, v, g=GATE)
+    with pytest.raises(ParameterError, match="at most 0"):
+        ka.gated_linear_attention(q, k, v, g=-GATE)
+    with pytest.raises(StateMismatchError):
+        ka.linear_attention_step(state, q[:, 0], k[:, 0], v[:, 0], PHI)
+
+
+def test_maps_are_not_kept_by_what_is_known_of_them():
+    """Nor does a new map, where memory puts it in the place of one that is gone, answer as that did."""
+    q, k, v = rows()
+    for seed in range(6):
+        phi = ka.random_features(ka.kernels.Softmax(), maps.DIM, 8, rng=seed)
+        out = ka.linear_attention(q, k, v, phi)
+        np.testing.assert_array_equal(out, ka.linear_attention(*(x.numpy() for x in (q, k, v)), phi))
+        gone = weakref.ref(phi)
+        del phi
+        gc.collect()
+        assert gone() is None

@@ -111,3 +111,27 @@ def test_a_whole_graph_whose_length_changes(name):
         torch.testing.assert_close(out, wanted)
         for x, y in zip(*(torch.autograd.grad(each.sum(), (q, k, v)) for each in (out, wanted)), strict=True):
             torch.testing.assert_close(x, y)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_compressed_keys_have_one_graph_for_all_lengths(causal):
+    """Of any remainder and fewer queries than keys, with gradients; a second graph is of sizes that are symbols."""
+    torch.compiler.reset()
+    made = []
+
+    def count(graph, inputs):
+        made.append(graph)
+        return graph
+
+    def call(q, k, v):
+        given = {"factor": 4, "weights_k": WEIGHTS, "weights_v": WEIGHTS, "causal": causal}
+        return ka.attention.compressed_attention(q, k, v, **given)
+
+    compiled = torch.compile(call, backend=count, fullgraph=True)
+    for length, n in ((13, 10), (16, 7), (18, 18), (23, 5), (36, 35)):
+        q, k, v = drawn(2, n, 4), (2 * drawn(1, length, 4)).detach(), drawn(2, length, 4)
+        wanted = call(q, k, v)
+        torch.testing.assert_close(compiled(q, k, v), wanted)
+        found, asked = (torch.autograd.grad(x.sin().sum(), (q, v)) for x in (compiled(q, k, v), wanted))
+        torch.testing.assert_close(found, asked)
+    assert len(made) == 2

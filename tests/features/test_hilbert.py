@@ -251,3 +251,16 @@ def test_refusals():
         phi.scales(lengthscale=np.ones(2))
     with pytest.raises(ParameterError, match="indices must be 1 or more"):
         replace(phi, indices=np.array([[0]]))
+
+
+@pytest.mark.parametrize("ends", ["dirichlet", "neumann"])
+def test_rows_outside_of_the_box_are_refused(ends, xp):
+    """By the row and the axis; the box itself belongs to it, and a period has no outside."""
+    phi = hilbert(K.Matern(1.5, 0.5), [[-1.0, 1.0], [0.0, 3.0]], 16, ends=ends)
+    inside = np.stack([phi.lower, phi.upper])
+    assert np.isfinite(phi(inside)).all()
+    for call in (phi, phi.basis, phi.scaled_query):
+        with pytest.raises(ParameterError, match=r"along axis 1; row 1, 2 holds 40: make the map with a domain"):
+            call(xp.asarray([[[0.0, 1.0]] * 3, [[0.0, 1.0], [0.0, 2.0], [0.0, 40.0]]], "float32"))
+    season = hilbert(K.Periodic(1.0), [0.0, 1.0], 9)
+    np.testing.assert_allclose(season(np.array([[7.25]])), season(np.array([[0.25]])), atol=1e-12)

@@ -15,8 +15,8 @@ HEADS, D, E = (2, 3), 5, 35  # more values than a block of columns has, and a re
 def token(rule, gate, dtype, rng):
     q, k = (rng.standard_normal((*HEADS, D)).astype(dtype) for _ in range(2))
     v = rng.standard_normal((*HEADS, E)).astype(dtype)
-    g = np.log(rng.random(HEADS)).astype(dtype) if gate == "g" else None
-    gk = np.log(rng.random((*HEADS, D))).astype(dtype) if gate == "gk" else None
+    g = np.log(rng.random(HEADS)).astype(dtype) if gate in ("g", "both") else None
+    gk = np.log(rng.random((*HEADS, D))).astype(dtype) if gate in ("gk", "both") else None
     if gk is not None:
         gk[..., 0] = -np.inf
     beta = rng.random(HEADS).astype(dtype) if rule == "delta" else None
@@ -26,7 +26,7 @@ def token(rule, gate, dtype, rng):
 
 @pytest.mark.parametrize("step", [reference, gated_step])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("gate", [None, "g", "gk"])
+@pytest.mark.parametrize("gate", [None, "g", "gk", "both"])
 @pytest.mark.parametrize("rule", ["decay", "delta", "general"])
 def test_a_step_is_a_sequence_of_one(step, dtype, gate, rule):
     rng = np.random.default_rng(0)
@@ -72,3 +72,9 @@ def test_where_a_step_writes():
     for wrong, error in ((np.empty(E + 1), ShapeError), (v, ParameterError), (state.s[0], ParameterError)):
         with pytest.raises(error, match="out must"):
             ka.gated_linear_attention_step(state, q, q, v, out=wrong)
+
+
+def test_a_large_state_begins_at_a_line_of_the_cache():
+    x = np.ones((16, 40), np.float32)
+    _, after = ka.gated_linear_attention_step(None, x, x, np.ones((16, 32), np.float32), backend="cpu")
+    assert after.s.ctypes.data % 64 == 0

@@ -46,9 +46,17 @@ def test_the_gradient_is_that_of_differences(kernel, objective, rng):
         assert np.allclose(gradient, differences, atol=1e-5 * np.max(np.abs(gradient)))
 
 
-@pytest.mark.parametrize("estimator", ["positive", "phase"])
-def test_the_gradient_passes_through_other_estimators(estimator, rng):
-    problem = Search(drawn(KERNELS["gaussian"], estimator=estimator), *data(rng), OBJECTIVES["gcv"])
+@pytest.mark.parametrize("name", ["positive", "phase", "nystrom", "hilbert"])
+def test_the_gradient_passes_through_other_maps(name, rng):
+    x, y = data(rng)
+    kernel, matern = KERNELS["gaussian"], ka.kernels.Matern(1.5, (1.0, 0.8, 2.0))
+    if name == "nystrom":
+        phi = ka.features.nystrom(x, matern, 20, rng=0)
+    elif name == "hilbert":
+        phi = ka.features.hilbert(matern, np.stack([x.min(axis=0), x.max(axis=0)], axis=1), (3, 3, 3), boundary=1.2)
+    else:
+        phi = drawn(kernel, estimator=name)
+    problem = Search(phi, x, y, OBJECTIVES["gcv"])
     steps = 1e-4 * np.eye(3)
     differences = [(problem.cost(step) - problem.cost(-step)) / 2e-4 for step in steps]
     assert np.allclose(problem.cost_and_gradient(np.zeros(3))[1], differences, rtol=1e-4, atol=1e-6)

@@ -119,7 +119,7 @@ def lightning(q: Any, k: Any, v: Any, layers: int, both: bool) -> dict[str, Call
     return {f"transformers, blocks of {c}": _call(core(c), (rows,), both, told=of_queries) for c in BLOCKS}
 
 
-def scan(x: Any, dt: Any, a: Any, b: Any, c: Any) -> dict[str, Call]:
+def scan(x: Any, dt: Any, a: Any, b: Any, c: Any, both: bool) -> dict[str, Call]:
     """Mamba-2's scan in transformers: x (heads, n, e), dt (heads, n), b and c (1, n, d) of all heads."""
     if not (peers.have("torch") and peers.have("transformers")):
         return {}
@@ -130,7 +130,7 @@ def scan(x: Any, dt: Any, a: Any, b: Any, c: Any) -> dict[str, Call]:
         return run(x, dt, rate, b, c, size, return_final_states=True)[0]
 
     sizes, arrays = (*CHUNKS, *BLOCKS[1:]), (x, dt, b, c)
-    return {f"transformers, chunks of {size}": _call(ours, arrays, False, size=size) for size in sizes}
+    return {f"transformers, chunks of {size}": _call(ours, arrays, both, size=size) for size in sizes}
 
 
 def step(state: Any, q: Any, k: Any, v: Any, logs: Any, beta: Any) -> dict[str, Call]:
@@ -138,9 +138,11 @@ def step(state: Any, q: Any, k: Any, v: Any, logs: Any, beta: Any) -> dict[str, 
     if not (peers.have("torch") and peers.have("transformers")):
         return {}
     run, (held,) = _plain(_qwen().torch_recurrent_gated_delta_rule), peers.torch_of(state[None])[1]
+    held = held.clone()  # which begins at a line of the cache, as tensors do
     arrays = [x[:, None] for x in (q, k, v, logs, beta)]
     calls = {"transformers": _call(run, arrays, False, initial_state=held, output_final_state=True)}
-    torch, (kept, q, k, v, logs, beta) = peers.torch_of(state.copy(), q, k, v, logs, beta)
+    torch, (q, k, v, logs, beta) = peers.torch_of(q, k, v, logs, beta)
+    kept = held[0].clone()
 
     def in_place() -> Any:
         kept.mul_(logs.exp()[:, None, None])

@@ -69,6 +69,8 @@ _BACKWARD = " ".join(name for name in GRADIENTS if name.startswith("backward-"))
 _AGAINST_TORCH = "--rounds 3 --cases gradients-causal-elu1 gradients-causal-favor --n 4096 16384"
 _SOFTMAX = "--rounds 3 --cases gradients-softmax gradients-softmax-causal"
 _FOR_SOFTMAX = "--rounds 3 --cases gradients-elu1-for-softmax gradients-favor-for-softmax --n 16384"
+_GATED = "gated-delta gated-channels-delta gated-scan gated-lightning gated-decay gated-channels"
+_GATED_BACK = "gated-delta-both-ways gated-lightning-both-ways gated-scan-both-ways"
 _PATTERNS = f"--rounds 5 --cases {' '.join(PATTERNS)}"
 _STEPS = ("--rounds 7 --cases step step-in-place --heads 256", "--rounds 7 --cases step step-in-place")
 _PRODUCTS = "kernel-product kernel-product-of-itself kernel-products"
@@ -94,6 +96,13 @@ PARTS: dict[str, tuple[Run, ...]] = {
     "layers": tuple(
         Run(f"--rounds 5 --cases layer-{name} layer-{name}-step --heads {heads} --dim {dim}", 1)
         for name, (heads, dim) in _MODELS.items()
+    ),
+    "gated": tuple(Run(f"--rounds 3 --cases {_GATED} --n 512 --dim {dim} --heads 8", 1) for dim in (64, 128)),
+    "gated-both-ways": tuple(
+        Run(f"--rounds 3 --cases {_GATED_BACK} --n {n} --dim 64 --heads 8", 1) for n in (512, 4096)
+    ),
+    "gated-steps": tuple(
+        Run(f"--rounds 7 --cases gated-step --heads {heads} --dim {dim}", 1) for heads, dim in ((8, 64), (32, 128))
     ),
     "halves": _everywhere(
         f"--rounds 5 --cases {' '.join(name for name in HALVES if 'decode' not in name)}", threads=(1,)

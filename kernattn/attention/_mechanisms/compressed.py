@@ -87,7 +87,7 @@ def compressed_attention(
     if boolean("causal", causal):
         if n > length:
             raise ShapeError(f"causal queries are the last n of the l tokens; got n = {n}, l = {length}")
-        pattern = _plan_blocks(n, length, factor)
+        pattern = plan_blocks(n, length, factor)
     keys, values = (_convolve(xp, xp.astype(x, dtype, copy=False), w) for x, w in ((k, weights_k), (v, weights_v)))
     out = softmax_attention(xp.astype(q, dtype, copy=False), keys, values, pattern=pattern, backend=backend)
     return xp.astype(out, q.dtype, copy=False)
@@ -105,7 +105,7 @@ def _convolve(xp: ModuleType, x: Array, weights: Array) -> Array:
 
 
 @lru_cache(maxsize=32)
-def _plan_blocks(n: int, length: int, factor: int) -> Plan:
+def plan_blocks(n: int, length: int, factor: int) -> Plan:
     """Return the plan of blocks whose last token stands at or before a row."""
     position = np.arange(length - n, length)
     whole = (position + 1) // factor

@@ -56,7 +56,7 @@ def hilbert(
         Gaussian, Matern, rational quadratic, Cauchy, Laplacian or Sech, a product of the first three, sums and
         multiples of them; or Periodic.
     domain : (2,) or (d, 2) array_like
-        Where the rows are: from and to, along each axis, d at most 4.
+        Where the rows are: from and to, along each axis, d at most 4. Rows outside of the box about it are refused.
     num_features : int or (d,) sequence of int, optional
         The number M, of the eigenfunctions with the largest densities; or numbers along the axes, all of whose tuples
         are taken, as NumPyro and PyMC do. Exactly one of this and `error` is given.

@@ -17,6 +17,7 @@ from kernattn._arrays.namespaces import (
     Array,
     Float64,
     accumulation_dtype,
+    anywhere,
     constant,
     frozen,
     indices,
@@ -52,7 +53,8 @@ MOST = 2**14  # features for which an error is looked for
 class Hilbert(DeterministicMap):
     r"""Weighted eigenfunctions: :math:`\phi_j(x) = S(\omega_j)^{1/2} \prod_i e_{j_i}(x_i)`; see `hilbert`.
 
-    Outside of the box the eigenfunctions go on as mirror images, and the kernel with them.
+    Rows outside of the box are refused: eigenfunctions go on there as mirror images, and the kernel with them. Rows
+    that are traced or transformed cannot be looked at. A periodic kernel has no such bounds.
 
     Attributes
     ----------
@@ -108,6 +110,7 @@ class Hilbert(DeterministicMap):
         They are orthonormal on the box and know no kernel: a probabilistic program computes them once.
         """
         self._check(x)
+        self._check_inside(x)
         xp = namespace(x=x)
         values = self._basis(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
         return xp.astype(values, x.dtype, copy=False)
@@ -134,13 +137,31 @@ class Hilbert(DeterministicMap):
         omega = constant(xp, self.frequencies, lengthscale.dtype, lengthscale)
         return xp.sqrt(traced_density(kernel, xp, omega, lengthscale))
 
+    def _check_inside(self, x: Array) -> None:
+        """Raise where rows lie outside of the box, and name the first."""
+        if self.ends == "periodic":
+            return
+        xp = namespace(x=x)
+        low, high = (constant(xp, end, x.dtype, x) for end in (self.lower, self.upper))
+        outside = (x < low) | (x > high)
+        if not anywhere(outside):
+            return
+        first = tuple(int(i) for i in np.argwhere(to_numpy64(xp.astype(outside, x.dtype)))[0])
+        *lead, axis = first
+        raise ParameterError(
+            f"x must lie in the box, {float(self.lower[axis]):g} to {float(self.upper[axis]):g} along axis {axis}; "
+            f"row {', '.join(map(str, lead))} holds {float(x[first]):g}: make the map with a domain that holds all rows"
+        )
+
     def scaled_query(self, x: Array) -> ScaledFeatures:
+        self._check_inside(x)
         xp = namespace(x=x)
         x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
         return ScaledFeatures(self._weighted(xp, x), zeros(xp, (*x.shape[:-1], 1), x.dtype, x))
 
     @without_flags
     def _computed(self, x: Array, key: bool) -> Array:
+        self._check_inside(x)
         xp = namespace(x=x)  # log scales are 0: nothing is multiplied
         values = self._weighted(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
         return xp.astype(values, x.dtype, copy=False)

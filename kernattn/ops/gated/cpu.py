@@ -49,22 +49,22 @@ def gated(
     if gk is not None and read is None and _forgets(g, gk):  # products of a chunk are of all channels, NaN among them
         token_by_token = not all(np.isfinite(x).all() for x in (k, v, state) if x is not None)
     out, after = run(
-        run_tokens if token_by_token else run_gates, None, q, k, v, g, gk, beta, read, write, scale, l2_normalise,
+        run_tokens if token_by_token else run_gates, q, k, v, g, gk, beta, read, write, scale, l2_normalise,
         state, key_mask, segment_ids,
     )  # fmt: skip
     return out, after
 
 
 def run(
-    loop: Callable[..., None], after: NDArray[Any] | None, q: Array, k: Array, v: Array, g: Array | None,
+    loop: Callable[..., None], q: Array, k: Array, v: Array, g: Array | None,
     gk: Array | None, beta: Array | None, read: Array | None, write: Array | None, scale: float, l2_normalise: bool,
     state: Array | None, key_mask: Array | None, segment_ids: Array | None,
 ) -> tuple[NDArray[Any], NDArray[Any]]:  # fmt: skip
-    """Return outputs, and the state after them in the array given for it or a new one."""
+    """Return outputs, and the state after them."""
     dtype = accumulation(v)
     plan, given, queries = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
     before = flat_state(state, plan, dtype)
-    out, after = room(plan.out, v.dtype), np.empty(plan.after, dtype) if after is None else after
+    out, after = room(plan.out, v.dtype), room(plan.after, dtype)
     read_by, made = (plan.sizes, given, queries, before, plan.table, plan.reads, dtype.type(scale)), (out, after)
     into = written(out, dtype), after.reshape(-1)
     if plan.seconds <= WORTH_SHARING:
@@ -107,7 +107,7 @@ def work_of(
         beta = widened(beta)
     strength = _laid(None if beta is None else beta[..., None], dtype)
     layouts = [layout for _, layout in (of_q, of_k, of_v, logs, strength, reads, writes)]
-    plan = _plan_for(tuple(layouts), state is not None, dtype.itemsize)
+    plan = plan_for(tuple(layouts), state is not None, dtype.itemsize)
     mask = fresh = NO_MASK
     if key_mask is not None:
         mask = flat(np.broadcast_to(key_mask, (*plan.lead, n)), bool)
@@ -153,10 +153,13 @@ def _logs(g: Array | None, gk: Array | None, dtype: np.dtype[Any]) -> NDArray[An
     if g is None:
         return gk
     logs: NDArray[Any] = g[..., None]
-    if gk is None:
-        return logs
+    return logs if gk is None else sum_of_logs(g, gk, dtype)
+
+
+def sum_of_logs(g: Array, gk: Array, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the logs of decays of channels, with those of all channels."""
     with np.errstate(over="ignore"):
-        total: NDArray[Any] = np.add(gk, logs, dtype=dtype)
+        total: NDArray[Any] = np.add(gk, g[..., None], dtype=dtype)
     return total
 
 
@@ -188,7 +191,7 @@ def flat_state(state: Array | None, plan: Plan, dtype: np.dtype[Any]) -> NDArray
 
 
 @keep_while_small
-def _plan_for(
+def plan_for(
     layouts: tuple[Layout, ...],  # of q, k, v, logs, beta, read and write
     begun: bool,
     itemsize: int,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bench.cpu import gated_peers as rivals
+from bench.cpu import peers
 from bench.cpu.cases.inputs import normal
 from bench.races import Case, Race
 from bench.sizes import Sizes
@@ -23,6 +24,7 @@ from kernattn.attention import (
 from kernattn.bench import Work
 from kernattn.bench._clock import Call
 from kernattn.features import elu1
+from kernattn.ops._numba.tiles.layout import room
 
 LAYERS = 80  # of MiniMax-01, whose first layer is raced
 
@@ -79,7 +81,7 @@ def _lightning(o: Sizes, both: bool) -> Race:
     return _race(o, arrays, options, both, others)
 
 
-def _scan(o: Sizes) -> Race:
+def _scan(o: Sizes, both: bool) -> Race:
     """The state space of Mamba-2: a layer without its projections and its convolution, one group of heads."""
     x, b, c, dt = normal(o, (o.heads, o.n, o.dim), *2 * [(1, o.n, o.dim)], (o.heads, o.n))
     dt, a = np.log1p(np.exp(dt)), -np.exp(normal(o, (o.heads,))[0])
@@ -87,8 +89,16 @@ def _scan(o: Sizes) -> Race:
     def ours() -> Any:
         return gated_linear_attention(**gates.mamba2(x, dt, a, b, c))
 
-    flops = o.tokens * (4.0 * o.dim * o.dim + 2.0 * 16 * o.dim)
-    return Race({"ours": ours} | rivals.scan(x, dt, a, b, c), Work(2.0 * x.nbytes + 2.0 * b.nbytes, flops))
+    def back() -> Any:
+        given = gates.mamba2(x, dt, a, b, c)
+        rows, logs = [given.pop(name) for name in "qkv"], given.pop("g")
+        dq, dk, dv, dg, *_ = vjp(gated_linear_attention, *rows, g=logs, **given)[1]((np.ones_like(x), None))
+        return dv * dt[..., None], (dv * x).sum(-1) + dg * a[:, None], dk, dq
+
+    area, short = 4.0 * o.dim * o.dim, 2.0 * 16 * o.dim
+    flops = o.tokens * (2.5 * area + 2.5 * short if both else area + short)
+    work = Work((2.0 * x.nbytes + 2.0 * b.nbytes) * (2 if both else 1), flops)
+    return Race({"ours": back if both else ours} | rivals.scan(x, dt, a, b, c, both), work)
 
 
 def _step(o: Sizes) -> Race:
@@ -96,14 +106,20 @@ def _step(o: Sizes) -> Race:
     (q, k, v), options = _inputs(o)
     token = [np.ascontiguousarray(x[:, 0]) for x in (q, k, v, options["g"], options["beta"])]
     (s,) = normal(o, (o.heads, o.dim, o.dim))
-    others, held = rivals.step(s.copy(), *token), GatedState(s)
-    q, k, v, g, beta = token
+    others = rivals.step(s, *token)
 
-    def ours() -> Any:
-        return gated_linear_attention_step(held, q, k, v, g=g, beta=beta, reuse_state=True)
+    def ours(state: Any, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Call:
+        held = GatedState(state)
+        return lambda: gated_linear_attention_step(held, q, k, v, g=g, beta=beta, reuse_state=True)
 
+    at_a_line = room(s.shape, s.dtype)  # as calls return states
+    at_a_line[...] = s
+    calls: dict[str, Call] = {"ours": ours(at_a_line, *token)}
+    if peers.have("torch"):
+        tensors = peers.torch_of(s, *token)[1]
+        calls["ours, tensors"] = ours(tensors[0].clone(), *tensors[1:])
     work = Work(2.0 * s.nbytes, 7.0 * s.size, written=float(s.nbytes), in_place=True)
-    return Race({"ours": ours} | others, work)
+    return Race(calls | others, work)
 
 
 GATED = {
@@ -114,7 +130,8 @@ GATED = {
     "gated-channels-delta": Case(partial(_decays, channels=True, delta=True), told="Kimi Delta Attention"),
     "gated-lightning": Case(partial(_lightning, both=False)),
     "gated-lightning-both-ways": Case(partial(_lightning, both=True)),
-    "gated-scan": Case(_scan),
+    "gated-scan": Case(partial(_scan, both=False)),
+    "gated-scan-both-ways": Case(partial(_scan, both=True)),
     "gated-step": Case(_step, n=1),
 }
 """The cases by name."""

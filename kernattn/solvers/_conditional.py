@@ -1,0 +1,215 @@
+"""A test on features: are two variables independent, given others?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+
+import array_api_compat as compat
+import numpy as np
+
+from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, namespace, to_numpy64
+from kernattn._arrays.shapes import strips
+from kernattn._runtime.checks import positive_integer
+from kernattn._runtime.lazy_scipy import special
+from kernattn._runtime.random import RNG, generator
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
+from kernattn.solvers._quadratic import upper_tail
+from kernattn.solvers._sample_tests import ROUNDING, SampleTest
+from kernattn.solvers._smoothers import BLOCK, AdditiveSmoother, Smoother, gaussian, inverse_root, smooth, turned
+
+FEWEST = 20  # rows
+SCALES = 1.0, 3.0  # of the kernels of z, by half the root mean square distance of two rows
+ONE = 0.5  # another, where z is one column
+ALONE = 0.7  # of the kernels of one column each
+PLACES = 12  # landmarks of each
+TURNS = 2  # times that the kernel of a variable's own takes the directions in which the last fit changes
+SHOWN, WIDE = 4, 2.5  # principal components of either variable's residual, and the scale of their kernel
+WEIGHTS, WIDER = 4, 2.0  # the same of z, by which products are weighted
+LANDMARKS = 64  # of these kernels
+LEAST_SHARE = 0.05  # of the variance of the null that is the law's
+ENERGY = 1e-300  # in place of 0, which is divided by
+
+
+def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, rng: RNG = None) -> SampleTest:
+    r"""Test whether X and Y are independent given Z, by :math:`|E\,w(Z) \otimes r_X \otimes r_Y|^2`.
+
+    Here :math:`r_X = \phi(e_X) - E[\phi(e_X) | Z]` are features of a residual :math:`e_X = X - E[X | Z]`, less what Z
+    tells of them, and w(Z) are 1 and features of Z. The statistic is the estimate, less its mean where X and Y are
+    independent given Z (Zhang et al. 2011; Shah & Peters 2020). Products of residuals then have the mean 0, up to the
+    product of the errors of both regressions, and the square of their sum is a sum of squares weighted by the
+    eigenvalues of their covariance: the p-value is the tail of that, with the variance as in `mmd`.
+
+    What keeps the size is the regressions. Columns are brought to normal scores. A residual in place of X leaves little
+    that depends on Z: the features' regression corrects it. Each target takes the kernel and the penalty of the largest
+    evidence: of two lengthscales, a sum over the columns of Z, or a kernel of the directions in which the last fit
+    changes (Radhakrishnan et al. 2024). Parameters that a fit takes make residuals smaller; the covariance is scaled
+    by that. Wiggles of E[X | Z] and E[Y | Z] that n rows cannot tell are taken for dependence.
+
+    Parameters
+    ----------
+    x, y, z : (..., n, d) or (n,) array
+        Rows of the three variables, each with columns of its own, 20 rows at least. Leading axes are tests of their
+        own, and alike in all three.
+    num_features : int
+        Number of landmarks of the regressions, half the rows at most.
+    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+        Which rows are landmarks.
+
+    Returns
+    -------
+    SampleTest
+        Floats, or arrays (...) where there are leading axes.
+
+    Notes
+    -----
+    It takes O(n M^2) time and holds O(n) numbers, in float64: on the device of tensors and of CuPy's arrays, else on
+    the host.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> z = np.random.default_rng(0).standard_normal((300, 2))
+    >>> noise = np.random.default_rng(1).standard_normal((2, 300))
+    >>> x, y = np.tanh(z[:, 0]) + noise[0], np.cos(z[:, 0]) + noise[1]
+    >>> bool(ka.solvers.conditional_hsic(x, y, z, rng=0).p_value > 0.05)
+    True
+    >>> bool(ka.solvers.conditional_hsic(x, y + 0.5 * noise[0], z, rng=0).p_value < 1e-4)
+    True
+    """
+    positive_integer("num_features", num_features)
+    xp = namespace(x=x, y=y, z=z)
+    for name, rows in (("x", x), ("y", y), ("z", z)):
+        if not xp.isdtype(rows.dtype, ("bool", "integral", "real floating")):
+            raise DTypeError(f"{name} must hold real numbers; got {dtype_name(rows)}")
+        if not rows.ndim:
+            raise ShapeError(f"{name} must be rows, (..., n, d) or (n,); got a number")
+    a, b, c = _checked(x=x, y=y, z=z)
+    lead = x.shape[:-2]
+    a, b, c = (_scores(rows, x) for rows in (a, b, c))
+    n, dim, random = c.shape[1], c.shape[2], generator(rng)
+    marks = _picked(c, min(num_features, n // 2), random)
+    unit = sqrt(dim / 2)
+    joint = [Smoother(c, marks, unit * scale) for scale in (SCALES if dim > 1 else (ONE, *SCALES))]
+    others = [AdditiveSmoother(c, PLACES, ALONE)] if dim > 1 else []
+    parts = [_residuals(rows, joint, others, marks, random) for rows in (a, b)]
+    weights = _principal(c, WEIGHTS, WIDER, random)
+    squares, spectra = _sum_products(parts, weights)
+    values = [_judge(*pair, n) for pair in zip(squares, spectra, strict=True)]
+    if not lead:
+        return values[0]
+    statistics, p_values = np.reshape(np.asarray(values), (*lead, 2)).transpose(-1, *range(len(lead)))
+    return SampleTest(statistics, p_values)
+
+
+def _checked(**arrays: Array) -> list[Float64]:
+    """Return rows (b, n, d) on the host, which fit each other and vary."""
+    found = []
+    shapes = [tuple(v.shape) for v in arrays.values()]
+    for name, array in arrays.items():
+        rows = to_numpy64(array)
+        rows = rows[:, None] if rows.ndim == 1 else rows
+        if rows.shape[:-1] != (arrays["z"].shape[:1] if arrays["z"].ndim == 1 else arrays["z"].shape[:-1]):
+            raise ShapeError(f"x, y and z must have the same rows, (..., n, d) or (n,); got shapes {shapes}")
+        if rows.shape[-2] < FEWEST or not rows.size:
+            raise EmptyInputError(f"{name} must hold {FEWEST} rows at least, of a column or more; got {array.shape}")
+        if not np.isfinite(rows).all():
+            raise ParameterError(f"{name} must be finite; it holds NaN or infinity")
+        if not np.ptp(rows, axis=-2).all():
+            raise ParameterError(f"{name} must not be the same in all rows of a column")
+        found.append(rows.reshape(-1, *rows.shape[-2:]))
+    return found
+
+
+def _scores(rows: Float64, beside: Array) -> Array:
+    """Return normal scores of each column (b, n, d) with variance 1; equal values share one."""
+    n, scores = rows.shape[1], np.empty_like(rows)
+    for index in np.ndindex(rows.shape[0], rows.shape[2]):
+        _, inverse, counts = np.unique(rows[index[0], :, index[1]], return_inverse=True, return_counts=True)
+        column = special.ndtri((np.cumsum(counts) - counts / 2) / n)[inverse]
+        column -= column.mean()
+        scores[index[0], :, index[1]] = column / column.std()
+    if compat.is_torch_array(beside) or compat.is_cupy_array(beside):
+        xp = namespace(beside=beside)
+        return constant(xp, scores, xp.float64, beside)
+    return scores
+
+
+def _residuals(
+    rows: Array, joint: Sequence[Smoother], others: Sequence[Smoother], marks: Array, random: np.random.Generator
+) -> tuple[Array, Array]:
+    """Return features of a variable's residual less what z tells of them (b, n, f), and the parameters taken (b, f)."""
+    xp, z = namespace(rows=rows), joint[0].z
+    smoothers = list(joint)
+    along = [each.coordinates(rows) for each in joint]
+    for _ in range(TURNS if others else 0):
+        fit = smooth(smoothers, along, rows)
+        parts = zip(smoothers, fit.coefficients, strict=True)
+        slopes = sum((each.slopes(c) for each, c in parts if bool(xp.any(c != 0))), xp.zeros_like(z[:, :1, :]))
+        smoothers.append(Smoother(z, marks, sqrt(z.shape[2] / 2), _root(slopes)))
+        along.append(smoothers[-1].coordinates(rows))
+    smoothers += others
+    along += [each.coordinates(rows) for each in others]
+    residual = smooth(smoothers, along, rows).residuals
+    residual = residual / xp.sqrt(xp.mean(residual**2, axis=1, keepdims=True) + ENERGY)
+    features = _principal(residual, SHOWN, WIDE, random)
+    fit = smooth(smoothers, [each.coordinates(features) for each in smoothers], features)
+    return fit.residuals, fit.parameters
+
+
+def _root(slopes: Array) -> Array:
+    """Return the root R (b, d, d) of sums of outer products, scaled to the trace d; of 0 it is 0."""
+    xp, dim = namespace(slopes=slopes), slopes.shape[2]
+    values, vectors = xp.linalg.eigh(slopes)
+    values = xp.clip(values, min=0.0)
+    shares = dim * values / (xp.sum(values, axis=1, keepdims=True) + ENERGY)
+    return (vectors * shares[:, None, :] ** 0.5) @ turned(vectors)
+
+
+def _principal(rows: Array, count: int, scale: float, random: np.random.Generator) -> Array:
+    """Return principal components (b, n, count) of a Gaussian kernel's features, whose variances add to 1."""
+    xp, n = namespace(rows=rows), rows.shape[1]
+    marks, scale = _picked(rows, min(LANDMARKS, n), random), scale * sqrt(rows.shape[2] / 2)
+    features = gaussian(rows, marks, scale) @ inverse_root(gaussian(marks, marks, scale))
+    features = features - xp.mean(features, axis=1, keepdims=True)
+    values, vectors = xp.linalg.eigh(turned(features) @ features / n)
+    unit = xp.sqrt(xp.sum(xp.clip(values[:, -count:], min=0.0), axis=1) + ENERGY)
+    return features @ vectors[:, :, -count:] / unit[:, None, None]
+
+
+def _picked(rows: Array, count: int, random: np.random.Generator) -> Array:
+    """Return some of the rows, the same of each test."""
+    xp, n = namespace(rows=rows), rows.shape[1]
+    chosen = np.sort(random.choice(n, count, replace=False))
+    return xp.stack([rows[:, int(i), :] for i in chosen], axis=1)
+
+
+def _sum_products(parts: list[tuple[Array, Array]], weights: Array) -> tuple[Float64, Float64]:
+    """Return the squared sums (b,) of products of residuals, over n, and the eigenvalues of their covariance (b, D)."""
+    (r, taken), (s, also) = parts
+    xp = namespace(r=r)
+    batch, n = r.shape[:2]
+    weights = xp.concat([xp.ones_like(weights[:, :, :1]), weights], axis=2)
+    width = r.shape[2] * s.shape[2] * weights.shape[2]
+    total, gram = 0.0, 0.0
+    for here in strips(n, BLOCK // (batch * width)):
+        pairs = r[:, here, :, None] * s[:, here, None, :]
+        products = pairs[..., None] * weights[:, here, None, None, :]
+        products = xp.reshape(products, (batch, products.shape[1], width))
+        total, gram = total + xp.sum(products, axis=1), gram + turned(products) @ products
+    left = ((1 - taken / n)[:, :, None] * (1 - also / n)[:, None, :]) ** -0.25
+    scale = xp.reshape(left[..., None] * xp.ones_like(weights[:, :1, None, :]), (batch, width))
+    gram = gram / n * scale[:, :, None] * scale[:, None, :]
+    spectra: Float64 = np.linalg.eigvalsh(to_numpy64(gram)).astype(np.float64, copy=False)
+    return to_numpy64(xp.sum(total**2, axis=1)) / n, spectra
+
+
+def _judge(square: float, spectrum: Float64, n: int) -> SampleTest:
+    """Return the estimate and the tail of the sum of squares that the eigenvalues weight."""
+    weights = spectrum[spectrum > ROUNDING * spectrum[-1]]
+    if not len(weights):  # z tells all of x, or of y
+        return SampleTest(0.0, 1.0)
+    mean = float(np.sum(weights))
+    share = max(1 - mean**2 / (n * float(np.sum(weights**2))), LEAST_SHARE)
+    return SampleTest((float(square) - mean) / n, upper_tail(mean + (float(square) - mean) / sqrt(share), weights))

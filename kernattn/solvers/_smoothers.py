@@ -1,0 +1,160 @@
+"""Regression of many targets on few columns, by kernels of which the evidence takes one for each target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernattn._arrays.namespaces import Array, constant, namespace
+from kernattn._arrays.shapes import strips
+from kernattn._runtime.lazy_scipy import special
+
+BLOCK = 1 << 20  # features that are held at once
+RANK = 1e-8  # of the largest eigenvalue of a kernel matrix or a covariance: the others are none
+LOOKED_AT = 2048  # rows at which gradients are taken
+PENALTIES = np.geomspace(1e-5, 1e4, 37)
+
+
+class Smoother:
+    r"""Columns of rows z (b, n, d) that are orthonormal: features of landmarks, and z, turned to principal components.
+
+    The kernel is :math:`k(Rz, Rz') + z^T z'` with a Gaussian k, and a symmetric matrix R (b, d, d) or none.
+    """
+
+    def __init__(self, z: Array, marks: Array, scale: float, root: Array | None = None) -> None:
+        self.z, self.scale, self.root = z, scale, root
+        self.marks = marks if root is None else marks @ root
+        self.basis, self.values, self.mean = self._decompose(inverse_root(gaussian(self.marks, self.marks, scale)))
+
+    def _decompose(self, whitening: Array) -> tuple[Array, Array, Array]:
+        """Return the columns' weights (b, p + d, r), eigenvalues (b, r) and the features' mean (b, p + d)."""
+        z, n = self.z, self.z.shape[1]
+        xp = namespace(z=z)
+        total, gram = 0.0, 0.0
+        for _, rows in self.blocks():
+            total, gram = total + xp.sum(rows, axis=1), gram + turned(rows) @ rows
+        mean = total / n
+        gram = gram - n * mean[:, :, None] * mean[:, None, :]
+        p = whitening.shape[1]
+        left, right = turned(whitening) @ gram[:, :p], gram[:, p:]
+        whole = xp.concat([left, right], axis=1)  # of whitened features, and z
+        whole = xp.concat([whole[:, :, :p] @ whitening, whole[:, :, p:]], axis=2)
+        values, vectors = xp.linalg.eigh(whole)
+        kept = values > RANK * values[:, -1:]
+        ones = xp.ones_like(values)
+        vectors = vectors * xp.where(kept, xp.where(kept, values, ones) ** -0.5, 0 * ones)[:, None, :]
+        basis = xp.concat([whitening @ vectors[:, :p], vectors[:, p:]], axis=1)
+        return basis, xp.where(kept, values, 0 * ones), mean
+
+    def _features(self, z: Array) -> Array:
+        """Return k (b, n, p) of rows with the landmarks."""
+        return gaussian(z if self.root is None else z @ self.root, self.marks, self.scale)
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Yield features (b, rows, p + d), a block of rows at a time."""
+        batch, n, dim = self.z.shape
+        for here in strips(n, BLOCK // (batch * (self.marks.shape[-2] * self.marks.shape[-1] + dim))):
+            z = self.z[:, here, :]
+            yield here, namespace(z=z).concat([self._features(z), z], axis=2)
+
+    def coordinates(self, y: Array) -> Array:
+        """Return what targets (b, n, c) of mean 0 are along the columns, (b, r, c)."""
+        cross: Any = sum(turned(rows) @ y[:, here, :] for here, rows in self.blocks())
+        return turned(self.basis) @ cross
+
+    def fitted(self, coefficients: Array) -> Array:
+        """Return the functions (b, n, c) of coefficients (b, r, c)."""
+        weights = self.basis @ coefficients
+        parts = [rows @ weights - self.mean[:, None, :] @ weights for _, rows in self.blocks()]
+        return namespace(weights=weights).concat(parts, axis=1)
+
+    def slopes(self, coefficients: Array) -> Array:
+        """Return the sum of outer products (b, d, d) of the functions' gradients, at some of the rows."""
+        z, weights = self.z[:, :: -(-self.z.shape[1] // LOOKED_AT), :], self.basis @ coefficients
+        near = z if self.root is None else z @ self.root
+        kernel, p, total = self._features(z), self.marks.shape[1], 0.0
+        for c in range(weights.shape[2]):
+            part = kernel * weights[:, None, :p, c]
+            slope = (part @ self.marks - namespace(z=z).sum(part, axis=2)[:, :, None] * near) / self.scale**2
+            slope = (slope if self.root is None else slope @ self.root) + weights[:, None, p:, c]
+            total = total + turned(slope) @ slope
+        return total
+
+
+class AdditiveSmoother(Smoother):
+    """The same for a sum of Gaussian kernels, one for each column, with quantiles of a normal as landmarks."""
+
+    def __init__(self, z: Array, count: int, scale: float) -> None:
+        xp, dim = namespace(z=z), z.shape[2]
+        self.z, self.scale = z, scale
+        places = special.ndtri((np.arange(count) + 0.5) / count)
+        self.marks = constant(xp, places, z.dtype, z)[None, :, None]
+        small = inverse_root(gaussian(self.marks, self.marks, scale))[0, ...] / dim**0.5
+        eye = constant(xp, np.eye(dim), z.dtype, z)
+        whole = xp.reshape(eye[:, None, :, None] * small[:, None, :], (1, dim * count, dim * count))
+        whitening = xp.concat([whole] * z.shape[0], axis=0)
+        self.basis, self.values, self.mean = self._decompose(whitening)
+
+    def _features(self, z: Array) -> Array:
+        xp, places = namespace(z=z), self.marks[0, :, 0]
+        kernel = xp.exp((z[..., None] - places) ** 2 / (-2 * self.scale**2))
+        return xp.reshape(kernel, (*z.shape[:2], z.shape[2] * places.shape[0]))
+
+
+class Smoothed(NamedTuple):
+    """Residuals (b, n, c), how many parameters each target took (b, c), and coefficients (b, r, c) by smoother."""
+
+    residuals: Array
+    parameters: Array
+    coefficients: list[Array]
+
+
+def smooth(smoothers: Sequence[Smoother], along: Sequence[Array], y: Array) -> Smoothed:
+    """Fit targets (b, n, c) of mean 0, each by the smoother and the penalty of the largest evidence.
+
+    `along` are their coordinates, by smoother.
+    """
+    xp, n = namespace(y=y), y.shape[1]
+    penalties = constant(xp, PENALTIES, y.dtype, y)
+    energy = xp.sum(y**2, axis=1)[:, None, :]
+    costs = []
+    for each, c in zip(smoothers, along, strict=True):
+        left = penalties[:, None] / (each.values[:, None, :] + penalties[:, None])  # (b, L, r)
+        rest = xp.clip(energy + (left - 1) @ c**2, min=1e-300)
+        costs.append(xp.log(xp.maximum(rest, 1e-12 * energy)) - xp.sum(xp.log(left), axis=2)[:, :, None] / n)
+    every = xp.concat(costs, axis=1)
+    best = xp.argmin(every, axis=1)  # (b, c)
+    chosen = xp.reshape(xp.take(penalties, xp.reshape(best % len(PENALTIES), (-1,)), axis=0), best.shape)
+    residuals, parameters, coefficients = y, 1 + 0 * chosen, []
+    for i, (each, c) in enumerate(zip(smoothers, along, strict=True)):
+        mine = xp.astype(best // len(PENALTIES) == i, y.dtype)
+        share = each.values[..., None] / (each.values[..., None] + chosen[:, None, :]) * mine[:, None, :]
+        coefficients.append(share * c)
+        if bool(xp.any(mine > 0)):
+            residuals = residuals - each.fitted(coefficients[-1])
+            parameters = parameters + xp.sum(share, axis=1)
+    return Smoothed(residuals, parameters, coefficients)
+
+
+def gaussian(a: Array, b: Array, scale: float) -> Array:
+    """Return exp(-|a - b|^2 / (2 scale^2)) of all pairs of rows, (b, n, p)."""
+    xp = namespace(a=a)
+    near, far = (xp.sum(rows**2, axis=2, keepdims=True) / (-2 * scale**2) for rows in (a, b))
+    left = xp.concat([a / scale**2, near, xp.ones_like(near)], axis=2)
+    return xp.exp(left @ turned(xp.concat([b, xp.ones_like(far), far], axis=2)))
+
+
+def inverse_root(matrix: Array) -> Array:
+    """Return V s^(-1/2) of matrices V s V^T, with 0 for eigenvalues that are rounding."""
+    xp = namespace(matrix=matrix)
+    values, vectors = xp.linalg.eigh(matrix)
+    kept = values > RANK * values[:, -1:]
+    ones = xp.ones_like(values)
+    return vectors * xp.where(kept, xp.where(kept, values, ones) ** -0.5, 0 * ones)[:, None, :]
+
+
+def turned(matrix: Array) -> Array:
+    """Return matrices with rows and columns exchanged."""
+    return namespace(matrix=matrix).matrix_transpose(matrix)

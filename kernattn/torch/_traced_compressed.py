@@ -1,0 +1,64 @@
+"""Attention to compressed keys where `torch.compile` traces it: one graph for all numbers of tokens."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernattn._runtime.checks import boolean
+from kernattn.errors import DTypeError, ParameterError, ShapeError
+from kernattn.torch._in_graphs import OPS, autocast, sums_dtype
+from kernattn.torch._plans import BLOCKS
+
+
+def compressed(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    factor: Any,
+    weights_k: Tensor,
+    weights_v: Tensor,
+    causal: Any = False,
+    backend: str | None = None,
+) -> Tensor:
+    """Return attention to blocks of keys. No size decides about an operation, for each such decision makes a graph.
+
+    A causal plan of blocks is named by the factor alone, so queries become as many as end with the last block: the last
+    one is repeated, whose last copy sees all blocks, as it does where the last block is short.
+    """
+    if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
+        raise ParameterError("factor must be a positive integer")
+    q, k, v, weights_k, weights_v = autocast(q, k, v, weights_k, weights_v)
+    n, length, wide = q.shape[-2], k.shape[-2], sums_dtype(q)
+    missing = -length % factor
+    keys, values = (_blocks(x, w, q, missing) for x, w in ((k, weights_k), (v, weights_v)))
+    rows, plan = q.to(wide), "all"
+    if boolean("causal", causal):
+        if n > length:
+            raise ShapeError("causal queries are the last n of the l tokens; got more queries")
+        rows, plan = _rows(rows, n + missing), f"{BLOCKS}{factor}"
+    out = OPS.block_softmax(rows, keys, values, None, None, q.shape[-1] ** -0.5, plan, backend)[0]
+    if plan != "all":
+        at = torch.arange(n, device=q.device)
+        out = out.index_select(-2, torch.where(at == n - 1, n + missing - 1, at))
+    return out.to(q.dtype)
+
+
+def _blocks(x: Tensor, weights: Tensor, q: Tensor, missing: Any) -> Tensor:
+    """Return blocks (..., m, c) of x (..., l, c), zeros in place of what is missing."""
+    factor, size, _ = weights.shape
+    if tuple(weights.shape) != (factor, x.shape[-1], x.shape[-1]):
+        raise ShapeError("weights must be of shape (factor, size, size), the sizes those of keys or values")
+    if weights.dtype != q.dtype or x.dtype != q.dtype:
+        raise DTypeError("k, v and weights must have the dtype of q")
+    length, wide = x.shape[-2], sums_dtype(q)
+    there = torch.arange(length + missing, device=x.device) < length
+    whole = torch.where(there[:, None], _rows(x.to(wide), length + missing), 0.0)
+    blocks = whole.reshape(*x.shape[:-2], -1, factor * size)
+    return torch.matmul(blocks, weights.to(wide).reshape(factor * size, size))
+
+
+def _rows(x: Tensor, count: Any) -> Tensor:
+    """Return so many rows, the last one again and again."""
+    return x.index_select(-2, torch.arange(count, device=x.device).clamp(max=x.shape[-2] - 1))

@@ -1,0 +1,150 @@
+"""Independence given others: regressions as dense ridge, products as written, sizes, power, and refusals."""
+
+import numpy as np
+import pytest
+import torch
+
+import kernattn as ka
+from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ParameterError, ShapeError
+from kernattn.solvers._conditional import _root, _sum_products
+from kernattn.solvers._smoothers import PENALTIES, AdditiveSmoother, Smoother, smooth
+
+Z = np.random.default_rng(0).standard_normal((2, 40, 3))
+Y = np.random.default_rng(1).standard_normal((2, 40, 2))
+Y = Y - Y.mean(axis=1, keepdims=True)
+ROOT = _root(np.stack([np.diag([1.0, 2.0, 0.5]), np.ones((3, 3)) + np.eye(3)]))
+
+
+def squares(a):
+    return np.sum((a[:, :, None] - a[:, None]) ** 2, axis=-1)
+
+
+def smoothers():
+    """Smoothers whose landmarks are all rows, and their dense kernels."""
+    linear = Z @ Z.swapaxes(1, 2)
+    yield Smoother(Z, Z, 1.5), np.exp(-squares(Z) / (2 * 1.5**2)) + linear
+    yield Smoother(Z, Z, 1.5, ROOT), np.exp(-squares(Z @ ROOT) / (2 * 1.5**2)) + linear
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_fits_are_those_of_dense_kernel_ridge(which):
+    smoother, kernel = list(smoothers())[which]
+    centre = np.eye(40) - 1 / 40
+    kernel = centre @ kernel @ centre
+    fit = smooth([smoother], [smoother.coordinates(Y)], Y)
+    for b in range(2):
+        for c in range(2):
+            y = Y[b, :, c]
+            covariances = [kernel[b] / penalty + np.eye(40) for penalty in PENALTIES]
+            costs = [40 * np.log(y @ np.linalg.solve(s, y)) + np.linalg.slogdet(s)[1] for s in covariances]
+            best = covariances[int(np.argmin(costs))]
+            np.testing.assert_allclose(fit.residuals[b, :, c], np.linalg.solve(best, y), rtol=1e-5, atol=1e-6)
+            assert fit.parameters[b, c] == pytest.approx(41 - np.trace(np.linalg.inv(best)), rel=1e-5)
+
+
+def test_additive_smoothers_see_columns_one_by_one():
+    """With as many landmarks, the kernel of their features is close to the mean of the columns' kernels."""
+    smoother = AdditiveSmoother(0.5 * Z, 12, 0.7)
+    whole = np.mean(np.exp(-((0.5 * (Z[:, :, None] - Z[:, None])) ** 2) / (2 * 0.7**2)), axis=-1)
+    centre = np.eye(40) - 1 / 40
+    kernel = centre @ (whole + 0.25 * Z @ Z.swapaxes(1, 2)) @ centre
+    columns = np.concatenate([rows for _, rows in smoother.blocks()], axis=1) - smoother.mean[:, None]
+    columns = columns @ smoother.basis
+    found = columns * smoother.values[:, None] @ columns.swapaxes(1, 2)
+    np.testing.assert_allclose(found, kernel, atol=2e-3)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_slopes_are_those_of_the_functions(which):
+    smoother, _ = list(smoothers())[which]
+    coefficients = smooth([smoother], [smoother.coordinates(Y)], Y).coefficients[0]
+    gradients, h = [], 1e-5
+    for j in range(3):
+        ends = []
+        for sign in (1, -1):
+            smoother.z = Z + sign * h * np.eye(3)[j]
+            ends.append(smoother.fitted(coefficients))
+        gradients.append((ends[0] - ends[1]) / (2 * h))
+    smoother.z = Z
+    wanted = np.einsum("jbnc,kbnc->bjk", gradients, gradients)
+    np.testing.assert_allclose(smoother.slopes(coefficients), wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_products_as_written():
+    r, s, w = (np.random.default_rng(i).standard_normal((2, 40, c)) for i, c in enumerate((2, 3, 2)))
+    taken, also = np.array([[3.0, 5.0], [1.0, 2.0]]), np.ones((2, 3))
+    square, spectrum = _sum_products([(r, taken), (s, also)], w)
+    for b in range(2):
+        ones = np.concatenate([np.ones((40, 1)), w[b]], axis=1)
+        u = np.stack([np.kron(np.kron(r[b, i], s[b, i]), ones[i]) for i in range(40)])
+        left = np.kron(np.kron(1 - taken[b] / 40, 1 - also[b] / 40), np.ones(3)) ** -0.25
+        assert square[b] == pytest.approx(np.sum(u.sum(axis=0) ** 2) / 40)
+        np.testing.assert_allclose(spectrum[b], np.linalg.eigvalsh((left * u).T @ (left * u) / 40), atol=1e-10)
+
+
+def draw(rng, shape, dim, link, shared=0.0):
+    z, e, f = rng.standard_normal((*shape, dim)), rng.standard_normal(shape), rng.standard_normal(shape)
+    along = z.sum(axis=-1) / np.sqrt(dim)
+    return (link(along) + e)[..., None], (link(along) + f + shared * e)[..., None], z
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("dim", "link"), [(1, np.tanh), (4, lambda t: 1.5 * np.sin(1.5 * t))])
+def test_rejections_where_there_is_nothing(dim, link):
+    """Hsic by itself finds what Z does to both, and so does a regression that is blind to directions."""
+    x, y, z = draw(np.random.default_rng(2), (120, 120), dim, link)
+    values = ka.solvers.conditional_hsic(x, y, z, num_features=50, rng=0).p_value
+    for level in (0.5, 0.05):
+        assert np.sum(values < level) < 120 * level + 3.3 * np.sqrt(120 * level * (1 - level)), level
+    assert np.sum(values < 0.5) > 40
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("kind", ["line", "square", "sign"])
+def test_dependence_is_found(kind):
+    """Also one that has no correlation, and one whose sign z turns, so that it has none on average."""
+    rng = np.random.default_rng(3)
+    x, y, z = draw(rng, (10, 300), 2, np.tanh)
+    noise = x - np.tanh(z.sum(axis=-1, keepdims=True) / np.sqrt(2))
+    y = y + 0.8 * {"line": noise, "square": noise**2, "sign": noise * np.sign(z[..., :1])}[kind]
+    found = ka.solvers.conditional_hsic(x, y, z, num_features=50, rng=0)
+    assert np.mean(found.p_value < 1e-3) > 0.8
+    assert np.all(found.statistic > 0)
+
+
+def test_tests_are_alike_in_a_batch_in_another_library_and_on_another_scale():
+    x, y, z = draw(np.random.default_rng(4), (2, 60), 2, np.tanh, 0.5)
+    whole = ka.solvers.conditional_hsic(x, y, z, rng=0)
+    tensors = ka.solvers.conditional_hsic(*map(torch.tensor, (x, y, z)), rng=0)
+    scaled = ka.solvers.conditional_hsic(np.exp(x), 1e9 * y, z**3, rng=0)
+    single = [ka.solvers.conditional_hsic(x[i, :, 0], y[i], z[i], rng=0) for i in range(2)]
+    for other in (tensors, scaled, ka.solvers.SampleTest(*np.transpose(single))):
+        np.testing.assert_allclose(other.p_value, whole.p_value, rtol=1e-6)
+        np.testing.assert_allclose(other.statistic, whole.statistic, rtol=1e-6)
+    assert isinstance(single[0].p_value, float)
+
+
+def test_what_z_tells_is_no_dependence():
+    z = np.random.default_rng(5).standard_normal((100, 1))
+    assert ka.solvers.conditional_hsic(z, z + np.random.default_rng(6).random((100, 1)), z, rng=0).p_value > 0.01
+
+
+def test_refusals():
+    x = np.random.default_rng(7).standard_normal((30, 1))
+    bad = x.copy()
+    bad[3] = np.nan
+    for arguments, error, match in (
+        ((x[:-1], x, x), ShapeError, "same rows"),
+        ((x, x, np.stack([x, x])), ShapeError, "same rows"),
+        ((x[:5], x[:5], x[:5]), EmptyInputError, "20 rows at least"),
+        ((x, x[:, :0], x), EmptyInputError, "y must hold"),
+        ((x, bad, x), ParameterError, "y must be finite"),
+        ((x, x, np.ones((30, 1))), ParameterError, "z must not be the same"),
+        ((x, torch.tensor(x), x), MixedLibraryError, "x"),
+        ((x.astype(complex), x, x), DTypeError, "x"),
+        (([1.0], x, x), DTypeError, "x"),
+    ):
+        with pytest.raises(error, match=match):
+            ka.solvers.conditional_hsic(*arguments)
+    with pytest.raises(ParameterError, match="num_features"):
+        ka.solvers.conditional_hsic(x, x, x, num_features=0)
