@@ -351,3 +351,15 @@ def test_rows_of_heads_between_tokens_are_not_copied():
         held.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert min(held) - out.nbytes - state.s.nbytes < x.nbytes
+
+
+@pytest.mark.parametrize("gate", ["g", "gk"])
+def test_decays_near_one_are_not_rounded_over_and_over(gate):
+    rng, n, d = np.random.default_rng(0), 3000, 8
+    q, k, v = (rng.standard_normal((n, d)).astype("f4") for _ in range(3))
+    logs = np.full(n if gate == "g" else (n, d), -1e-6, "f4")
+    wide = [x.astype("f8") for x in (q, k, v)]
+    wanted, after = ka.gated_linear_attention(*wide, **{gate: logs.astype("f8")}, backend="reference")
+    out, state = ka.gated_linear_attention(q, k, v, **{gate: logs}, backend="cpu")
+    for found, right in ((out, wanted), (state.s, after.s)):
+        np.testing.assert_allclose(found, right, rtol=0, atol=1e-6 * abs(right).max())

@@ -26,18 +26,18 @@ def load_decays(logs, at, step, rows, channels, mask, mask_at, fresh, room):
 
 @phase
 def sum_logs(rows, channels, room):
-    """Write the decays from the start, of sums of logs."""
+    """Write the decays from the start, of sums of logs and of what the state there lacks."""
     if channels == 1:
-        log, since = room.total.dtype.type(0), window(room.since, 0, rows)
+        log, since = room.lack[0], window(room.since, 0, rows)
         for i in range(rows):
             log += room.logs[i]
             since[i] = log
         for i in range(rows):
             since[i] = decayed(since[i])
         return
-    total = window(room.total, 0, channels)
+    total = window(room.factors, 0, channels)
     for c in range(channels):
-        total[c] = 0
+        total[c] = room.lack[c]
     for i in range(rows):
         y, since = window(room.logs, i * channels, channels), window(room.since, i * channels, channels)
         for c in range(channels):

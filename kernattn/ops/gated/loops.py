@@ -1,5 +1,6 @@
 """Gated linear attention, chunk by chunk, a state in cache: one decay for all channels of a key, or one for each."""
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +11,9 @@ from kernattn.ops._numba.codegen.memory import aligned, copy, odd_row, tile_rows
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import load, store, where
 from kernattn.ops._numba.far.clamped import finite
-from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, fading_product, product, solve, transpose
+from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, solve, transpose
 from kernattn.ops._numba.tiles.rows import as_read, given_rows
+from kernattn.ops.gated.carry_loops import carry_channels_late, carry_late
 from kernattn.ops.gated.decays_loops import decay_pairs, fade_keys, load_decays, sum_logs
 
 K, V, DECAY, BETA, READ, WRITE = range(6)
@@ -39,7 +41,8 @@ class Room(NamedTuple):
     scores: Any  # (size, size): of keys by queries
     logs: Any  # (size, channels)
     since: Any  # (size, channels): decays from the start
-    total: Any  # (channels,): sums of logs from the start
+    total: Any  # (channels,)
+    lack: Any  # (channels,): logs of the factors that the state at the start lacks
     strength: Any  # (size,)
     written: Any  # (size, row_e)
     num: Any  # (size, row_e)
@@ -58,7 +61,8 @@ def room_for(d, e, channels, tokens, like):
         aligned(wide, like), aligned(wide, like), aligned(row_d * size, like),
         aligned(size * wide if channels > 1 else 0, like), aligned(wide, like),
         aligned(size * size, like), aligned(size * size, like), aligned(size * size, like),
-        aligned(size * channels, like), aligned(size * channels, like), aligned(channels, like), aligned(size, like),
+        aligned(size * channels, like), aligned(size * channels, like),
+        aligned(channels, like), aligned(channels, like), aligned(size, like),
         aligned(size * row_e, like), aligned(size * row_e, like), aligned(size * row_e, like), size, row_d, row_e,
     )  # fmt: skip
 
@@ -178,32 +182,6 @@ def substitute(rows, e, room):
         y, x, strength = window(room.written, i * row_e, e), window(room.num, i * row_e, e), room.strength[i]
         for c in range(e):
             y[c] = strength * x[c]
-
-
-@phase
-def carry(rows, d, e, channels, before, state, room):
-    """Write the state at the end of the chunk, which may lie where it began: decayed, and with what was written."""
-    row, row_e, size = room.row_d, room.row_e, room.size
-    if channels == 1:
-        for j in range(rows):
-            x, y, factor = (
-                window(room.written, j * row_e, e),
-                window(room.left, j * row_e, e),
-                room.between[j * size + rows - 1],
-            )
-            for c in range(e):
-                y[c] = x[c] * factor
-        fading_product(
-            room.keys, 0, 1, row, room.left, 0, row_e, before, 0, room.since[rows - 1], state, 0, row_e, d, e, rows
-        )  # fmt: skip
-        return
-    since = window(room.since, (rows - 1) * d, d)
-    for a in range(d):
-        x, y = window(before, a * row_e, e), window(state, a * row_e, e)
-        for c in range(e):
-            y[c] = x[c] * since[a] if since[a] != 0 else since[a]
-    last = (rows - 1) * size * row
-    product(room.faded, last, 1, row, room.written, 0, row_e, state, 0, row_e, d, e, rows, True, FULL)
 
 
 class Given(NamedTuple):
@@ -343,13 +321,16 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
     n, d, e, channels, chunk = sizes
     room = room_for(d, e, channels, chunk, before)
     row_d, row_e = room.row_d, room.row_e
-    state = aligned(row_d * row_e, before)
+    state, lacks = aligned(row_d * row_e, before), np.zeros(channels)
     for head in range(low, high):
         own = table[head]
         load_state(before, own[STATE], d, e, row_e, state)
         start = 0
+        lacks[:] = 0
         while start < n:
             rows = rows_of_one_chunk(given, own, start, min(chunk, n - start), sizes)
+            for c in range(channels):
+                room.lack[c] = lacks[c]
             open_chunk(given, own, start, rows, sizes, state, room)
             for reader in range(reads.shape[1]):
                 step_q, at_out = reads[head, reader, QUERY_STEP], reads[head, reader, OUT] * n + start
@@ -362,7 +343,13 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
                 )
                 for i in range(rows):
                     write_row(room.num, i * row_e, e, scale, out, (at_out + i) * e)
-            carry(rows, d, e, channels, state, state, room)
+            if channels == 1:
+                carry_late(rows, d, e, lacks, state, room)
+            else:
+                carry_channels_late(rows, d, e, lacks, state, room)
             start += rows
         for a in range(d):
-            copy(state, a * row_e, e, after, (head * d + a) * e)
+            factor = before.dtype.type(math.exp(lacks[a if channels > 1 else 0]))
+            x, y = window(state, a * row_e, e), window(after, (head * d + a) * e, e)
+            for c in range(e):
+                y[c] = factor * x[c]

@@ -13,6 +13,7 @@ from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
 from kernattn.ops._numba.tiles.products import LATER, product
 from kernattn.ops._numba.tiles.rows import as_read, given_rows, read_row, wide_rows
+from kernattn.ops.gated.carry_loops import carry
 from kernattn.ops.gated.loops import (
     MASK,
     OUT,
@@ -22,7 +23,6 @@ from kernattn.ops.gated.loops import (
     STEPS,
     K,
     Room,
-    carry,
     inverse_norm,
     load_rows,
     load_state,
@@ -119,7 +119,8 @@ def _opened(tiles, at, room):
     return Room(
         window(tiles, at, size * row_d), whole(room.queries), whole(room.turned), whole(room.faded),
         whole(room.factors), window(tiles, between, size * size), window(tiles, reads, size * size), whole(room.scores),
-        window(tiles, logs, size), window(tiles, since, size), whole(room.total), window(tiles, strength, size),
+        window(tiles, logs, size), window(tiles, since, size), whole(room.total), whole(room.lack),
+        window(tiles, strength, size),
         window(tiles, written, size * row_e), window(tiles, num, size * row_e), whole(room.left), size, row_d, row_e,
     )  # fmt: skip
 

@@ -1,0 +1,84 @@
+"""The state from the start of a chunk of tokens to its end.
+
+A decay near 1 is rounded at every chunk, and the same decay always to the same side: those errors add up. A walk along
+the whole sequence leaves such a decay out of the state, as a log that it lacks, until it is e^NEAR.
+"""
+
+import math
+
+from kernattn.ops._numba.codegen.compile import phase
+from kernattn.ops._numba.codegen.memory import window
+from kernattn.ops._numba.tiles.products import FULL, fading_product, product
+
+NEAR = -0.5
+"""The least log that a state may lack: what is written there is at most e^.5 times as large."""
+
+
+@phase
+def carry(rows, d, e, channels, before, state, room):
+    """Write the state at the end of the chunk, which may lie where it began: decayed, and with what was written."""
+    row, row_e, size = room.row_d, room.row_e, room.size
+    if channels == 1:
+        for j in range(rows):
+            x, y, factor = (
+                window(room.written, j * row_e, e),
+                window(room.left, j * row_e, e),
+                room.between[j * size + rows - 1],
+            )
+            for c in range(e):
+                y[c] = x[c] * factor
+        fading_product(
+            room.keys, 0, 1, row, room.left, 0, row_e, before, 0, room.since[rows - 1], state, 0, row_e, d, e, rows
+        )  # fmt: skip
+        return
+    since = window(room.since, (rows - 1) * d, d)
+    for a in range(d):
+        x, y = window(before, a * row_e, e), window(state, a * row_e, e)
+        for c in range(e):
+            y[c] = x[c] * since[a] if since[a] != 0 else since[a]
+    last = (rows - 1) * size * row
+    product(room.faded, last, 1, row, room.written, 0, row_e, state, 0, row_e, d, e, rows, True, FULL)
+
+
+@phase
+def carry_late(rows, d, e, lacks, state, room):
+    """Do what `carry` does in place, where all channels have one decay; add its log to what the state lacks, (1,)."""
+    row, row_e, size, raised, factor = room.row_d, room.row_e, room.size, state.dtype.type(1), room.since[rows - 1]
+    for i in range(rows):
+        lacks[0] += room.logs[i]
+    if lacks[0] >= NEAR:
+        factor, raised = raised, state.dtype.type(math.exp(-lacks[0]))
+    else:
+        lacks[0] = 0
+    for j in range(rows):
+        x, y = window(room.written, j * row_e, e), window(room.left, j * row_e, e)
+        share = raised * room.between[j * size + rows - 1]
+        for c in range(e):
+            y[c] = x[c] * share
+    fading_product(
+        room.keys, 0, 1, row, room.left, 0, row_e, state, 0, factor, state, 0, row_e, d, e, rows
+    )  # fmt: skip
+
+
+@phase
+def carry_channels_late(rows, d, e, lacks, state, room):
+    """Do the same where channels have decays of their own, and lack logs of their own, (d,)."""
+    row, row_e, last = room.row_d, room.row_e, (rows - 1) * room.size * room.row_d
+    since, raised = window(room.since, (rows - 1) * d, d), window(room.factors, 0, d)
+    for i in range(rows):
+        y = window(room.logs, i * d, d)
+        for c in range(d):
+            lacks[c] += y[c]
+    for a in range(d):
+        if lacks[a] >= NEAR:
+            raised[a] = state.dtype.type(1) / since[a]
+            continue
+        raised[a], lacks[a] = 1, 0
+        x = window(state, a * row_e, e)
+        for c in range(e):
+            x[c] = x[c] * since[a] if since[a] != 0 else since[a]
+    for j in range(rows):
+        x = window(room.faded, last + j * row, d)
+        for c in range(d):
+            x[c] *= raised[c]
+    product(room.faded, last, 1, row, room.written, 0, row_e, state, 0, row_e, d, e, rows, True, FULL)
