@@ -10,6 +10,7 @@ from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.linear import Slabs, linear_code
 from kernattn.ops._cuda.maps import map_code as code_of
 from kernattn.ops._cuda.sizes import C_TYPES, accumulator_of
+from kernattn.ops._gated_chunks import gpu as gated_chunks
 from kernattn.ops.attend import gpu as attend
 from kernattn.ops.block_softmax import gpu as block_softmax
 from kernattn.ops.block_softmax_vjp import gpu as block_softmax_vjp
@@ -104,6 +105,11 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                     walked = gated.launch(entries, n, d, e, dtype, channels, rule, limits)
                     if walked is not None:
                         add("gated", dtype, "none", walked.kernel.defines, walked.kernel.shared_bytes)
+                    if rule != gated.PAIR:
+                        split = gated_chunks.launch(entries, n, d, e, dtype, channels, rule == gated.ALONG, limits)
+                        if split is not None:
+                            most = max(split.code.prepare_bytes, split.code.walk_bytes)
+                            add("_gated_chunks", dtype, "none", split.code.defines, most)
                     pulled_back = gated_vjp.launch(entries, d, e, dtype, channels, rule, limits)
                     if pulled_back is not None:
                         add("gated_vjp", dtype, "none", pulled_back[1].defines, pulled_back[1].shared_bytes)

@@ -22,6 +22,7 @@ KERNELS = {
     "causal": {"walk"},
     "step": {"prepare", "stream"},
     "gated": {"tokens", "chunks"},
+    "_gated_chunks": {"prepare", "walk"},
     "gated_vjp": {"pull_back"},
     "causal_conv": {"causal_conv"},
     "causal_conv_step": {"causal_conv_step"},
@@ -63,6 +64,8 @@ USUAL = [
 USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("sincos",)) if x.op in ("features", "step")]
 PAIR = {"-DRULE=2", "-DCHANNELS=1", "-DEB=64"}  # and decays of channels: what takes the most registers
 USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ()) if "gated" in x.op and set(x.defines) >= PAIR]
+LARGE = {"-DRULE=1", "-DCHUNK=64", "-DEB=64"}
+USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ()) if "chunks" in x.op and set(x.defines) >= LARGE]
 BACK = ("features_vjp", "key_state_vjp", "attend_vjp", "causal_vjp")  # each once, in small tiles
 USUAL += {x.op: x for x in instances(LIMITS[90], ("bfloat16",), ("relu",), ((32, 32),)) if x.op in BACK}.values()
 EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]
@@ -93,7 +96,7 @@ def check(instance, arch):
     wanted = "mma.sync.aligned." + {
         "bfloat16": "m16n8k16",
         "tf32": "m16n8k8",
-        "float16": "m16n8k16" if instance.op == "block_softmax" else "m16n8k8",
+        "float16": "m16n8k16" if instance.op in ("block_softmax", "_gated_chunks") else "m16n8k8",
     }.get(instance.dtype, "")
     assert (wanted in compiled.ptx) == instance.uses_tensor_cores
     assert "mma.sync" not in compiled.ptx or instance.uses_tensor_cores, (

@@ -23,7 +23,7 @@ from seam import Chains
 @pytest.mark.parametrize("arch", LIMITS)
 def test_every_launch_fits(arch):
     every = instances(LIMITS[arch], DTYPES, ("exp", "sincos", "values"), sizes=((16, 8), (64, 64), (300, 300)))
-    assert {x.op for x in every} == set(sources.HEADERS)
+    assert {x.op for x in every} == set(sources.HEADERS) - ({"_gated_chunks"} if arch == 75 else set())
     refused = {(x.op, x.dtype) for x in every if x.shared_bytes > LIMITS[arch].shared_bytes}
     assert refused == ({("causal_vjp", "float64")} if arch == 75 else set())
 

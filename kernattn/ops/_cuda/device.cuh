@@ -107,6 +107,22 @@ inline void load_matrices(unsigned (&out)[4], const void* row, cuda_on_cpu::Site
     }, site);
 }
 
+// movmatrix: a matrix of 8 x 8, a row over four lanes, and back transposed.
+struct TransposedLane { unsigned x, y; };
+
+inline unsigned transposed(unsigned x, cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
+    TransposedLane mine{x, 0};
+    cuda_on_cpu::together(all_lanes, mine, [](void* const* slots) {
+        auto lane = [&](int i) { return static_cast<TransposedLane*>(slots[i]); };
+        for (int i = 0; i < 32; ++i)
+            for (int p = 0; p < 2; ++p) {
+                const int row = i % 4 * 2 + p, column = i / 4;
+                lane(i)->y |= (lane(row * 4 + column / 2)->x >> column % 2 * 16 & 0xffffu) << p * 16;
+            }
+    }, site);
+    return mine.y;
+}
+
 // cp.async: 16 bytes to shared memory, zeros where they are not there; they may arrive at once, and have when the thread has waited.
 inline void copy_async(void* to, const void* from, bool there) {
     if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 16 != 0 && there)
@@ -205,6 +221,12 @@ __device__ __forceinline__ void load_matrices(unsigned (&out)[4], const void* ro
     else
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                      : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(at) : "memory");
+}
+
+__device__ __forceinline__ unsigned transposed(unsigned x) {
+    unsigned y;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
 }
 
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool there) {

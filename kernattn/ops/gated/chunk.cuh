@@ -1,71 +1,10 @@
-// What the kernels of gated linear attention share: where an entry's rows are, the decay of a token, the norm of a row.
+// A chunk of 16 tokens in shared memory, beside rows.cuh.
 //
-// Compile-time, beside those of types.cuh (with GROUPS = WARPS, so that a tile has 16 rows): CHANNELS, 1 where each channel has a decay of its
-// own; RULE: 0 adds k v^T, 1 erases along k by beta before, 2 adds b (a^T S)^T too; EB, columns of v that a block has.
+// Compile-time: GROUPS = WARPS, so that a tile has 16 rows; EB, columns of v that a block has.
 
 constexpr int READERS = RULE == 0 ? 1 : 2;  // q, and what the rule reads with: k or a
 constexpr int WRITERS = RULE == 2 ? 2 : 1;  // k, and b
 constexpr int DEPTH = C * WRITERS;
-
-// Of the table that says which entry of each array an entry of the outputs reads; KEPT: to which state it is written, or -1.
-enum { Q_AT, K_AT, V_AT, LOGS_AT, BETA_AT, PAIR_AT, STATE_AT, KEPT_AT, PLACES };
-
-// Null pointers: none. Masks are those of states, (states, n).
-struct Given {
-    const X *q, *k, *v;
-    const Acc *logs, *beta, *read, *write;
-    const unsigned char *mask, *fresh;
-    const Acc* before;
-    const int* table;
-    Acc scale;
-    int normalise;
-    long long n;
-    int d, e;
-};
-
-// The rows of an entry from one token on.
-struct Rows {
-    const X *q, *k, *v;
-    const Acc *logs, *beta, *read, *write;
-    const unsigned char *mask, *fresh;
-    int d;
-
-    __device__ __forceinline__ Rows(const Given& x, const int* at, long long first)
-        : q(x.q + (at[Q_AT] * x.n + first) * x.d), k(x.k + (at[K_AT] * x.n + first) * x.d), v(x.v + (at[V_AT] * x.n + first) * x.e),
-          logs(x.logs ? x.logs + (at[LOGS_AT] * x.n + first) * (CHANNELS ? x.d : 1) : nullptr),
-          beta(x.beta ? x.beta + at[BETA_AT] * x.n + first : nullptr), read(x.read ? x.read + (at[PAIR_AT] * x.n + first) * x.d : nullptr),
-          write(x.write ? x.write + (at[PAIR_AT] * x.n + first) * x.d : nullptr), mask(x.mask ? x.mask + at[STATE_AT] * x.n + first : nullptr),
-          fresh(x.fresh ? x.fresh + at[STATE_AT] * x.n + first : nullptr), d(x.d) {}
-
-    __device__ __forceinline__ bool there(int i) const { return !mask || mask[i]; }
-    __device__ __forceinline__ bool begins(int i) const { return fresh && fresh[i]; }
-    // The log of a decay: 0 where there is no key, -infinity where a sequence begins.
-    __device__ __forceinline__ Acc log_of(int i, int channel) const {
-        if (begins(i)) return Limits<Acc>::lowest();
-        return logs && there(i) ? logs[CHANNELS ? i * static_cast<long long>(d) + channel : i] : Acc(0);
-    }
-    __device__ __forceinline__ Acc strength(int i) const { return there(i) ? beta[i] : Acc(0); }
-};
-
-__device__ __forceinline__ float decayed(float log) { return expf(log); }
-__device__ __forceinline__ double decayed(double log) { return exp(log); }
-// 0 where all has decayed, whatever there was.
-__device__ __forceinline__ Acc fade(Acc decay, Acc x) { return decay == Acc(0) ? Acc(0) : decay * x; }
-template <class A> __device__ __forceinline__ bool finite(A x) { return x * A(0) == A(0); }
-
-// 1 over the norm of a row, whose square need be no float; by a warp.
-template <class T> __device__ __forceinline__ Acc inverse_norm(const T* x, int d) {
-    Acc square = Acc(0), peak = Acc(0);
-    for (int c = lane_index(); c < d; c += 32) square += Acc(widen(x[c])) * Acc(widen(x[c]));
-    square = warp_sum(square);
-    if (square == square && !finite(square)) {
-        for (int c = lane_index(); c < d; c += 32) peak = larger(Acc(fabs(Acc(widen(x[c])))), peak);
-        peak = warp_max(peak), square = Acc(0);
-        for (int c = lane_index(); c < d; c += 32) square += Acc(widen(x[c])) / peak * (Acc(widen(x[c])) / peak);
-        return Acc(1) / sqrt(warp_sum(square)) / peak;
-    }
-    return Acc(1) / sqrt(square + Acc(1e-6));
-}
 
 constexpr int s_row = EB + 8;  // accumulators of a row of the state; 8 more keep the banks apart
 constexpr int v_row = row_length<E, EB>(), p_row = row_length<E, DEPTH>(), pieces = EB / 16;
@@ -109,9 +48,9 @@ struct Chunk {
         shown = carver.take<E>(shows ? wide * v_row : 0);
     }
 
-    // The state before all tokens.
-    __device__ __forceinline__ void start(const Given& given, const int* at, int column0) {
-        const long long state = at[STATE_AT] * static_cast<long long>(d) * given.e + column0;
+    // The state before all tokens, the `which`-th.
+    __device__ __forceinline__ void start(const Given& given, int which, int column0) {
+        const long long state = which * static_cast<long long>(d) * given.e + column0;
         for (int i = threadIdx.x; i < wide * EB; i += blockDim.x) {
             const int channel = i / EB, column = i % EB;
             const Acc y = given.before && channel < d && column < columns ? given.before[state + channel * static_cast<long long>(given.e) + column] : Acc(0);

@@ -28,6 +28,7 @@ from kernattn.ops._cuda.sizes import (
     power_of_two,
     row_length,
 )
+from kernattn.ops._gated_chunks import gpu as chunked
 from kernattn.ops.gated.reference import gated as reference
 from kernattn.ops.gated.reference import segment_starts
 
@@ -71,12 +72,20 @@ class GatedLaunch:
 
 
 def launch(
-    entries: int, n: int, d: int, e: int, dtype: str, channels: bool, rule: int, limits: runtime.Limits
+    entries: int,
+    n: int,
+    d: int,
+    e: int,
+    dtype: str,
+    channels: bool,
+    rule: int,
+    limits: runtime.Limits,
+    columns: int | None = None,
 ) -> GatedLaunch | None:
     """Return the launch for outputs (entries, n, e), or None where a state has no room in shared memory."""
     accumulator = accumulator_of(dtype)
     product = operand(dtype, limits.capability)
-    for eb in widths(entries, e, limits):
+    for eb in widths(entries, e, limits) if columns is None else [columns]:
         code = GatedCode(C_TYPES[dtype], product, channels, rule, eb)
         if n <= FEW:
             vectors = 2 + (rule != NONE) + (rule == PAIR) + 1
@@ -138,14 +147,17 @@ def run(out: Array | None, after: Array | None, *given: Any) -> tuple[Array, Arr
     q, v = given[0], given[2]
     work = work_of(*given)
     (n, d), e = q.shape[-2:], v.shape[-1]
-    how = launch(len(work.table), n, d, e, dtype_name(v), work.channels, work.rule, runtime.limits())
+    sizes = len(work.table), n, d, e, dtype_name(v), work.channels
+    fast = None if work.rule == PAIR else chunked.launch(*sizes, work.rule == ALONG, runtime.limits())
+    how = launch(*sizes, work.rule, runtime.limits(), 16 if fast else None)
     if how is None:
         return None
     states = (*work.lead, d, e)
     if after is None or after.shape != states or work.out_lead != work.lead or not after.flags.c_contiguous:
         after = cupy.empty(states, dtype=REALS[accumulator_of(dtype_name(v))])
     out = cupy.empty((*work.out_lead, n, e), dtype=v.dtype) if out is None else out
-    how.kernel.start("gated", how.name, *work.arguments, out, after)
+    resumed = () if how.name == "tokens" else (NULL, NULL) if fast is None else fast.start(work.arguments, out, after)
+    how.kernel.start("gated", how.name, *work.arguments, *resumed, out, after)
     return out, after
 
 

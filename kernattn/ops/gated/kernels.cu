@@ -66,19 +66,23 @@ tokens(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, con
     for (int c = warp_index(); c < d; c += WARPS) after[state + c * static_cast<long long>(e)] = s[c * 32];
 }
 
+// resumed: from which token on, where not all are left, each 16 columns of an entry; with the states there.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)
 chunks(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, const Acc* read, const Acc* write, const unsigned char* mask,
-       const unsigned char* fresh, const Acc* before, const int* table, Acc scale, int normalise, long long n, int d, int e, X* out, Acc* after) {
-    const Given given{q, k, v, logs, beta, read, write, mask, fresh, before, table, scale, normalise, n, d, e};
+       const unsigned char* fresh, const Acc* before, const int* table, Acc scale, int normalise, long long n, int d, int e, const long long* resumed,
+       const Acc* states, X* out, Acc* after) {
+    const Given given{q, k, v, logs, beta, read, write, mask, fresh, resumed ? states : before, table, scale, normalise, n, d, e};
     const int e_blocks = (e + EB - 1) / EB, column0 = blockIdx.x % e_blocks * EB, entry = blockIdx.x / e_blocks;
     const int* const at = table + entry * PLACES;
     const int wide = (d + 15) / 16 * 16, t_row = wide + padding<E>();
+    const long long from = resumed ? resumed[entry * static_cast<long long>((e + 15) / 16) + column0 / 16] : 0;
+    if (from >= n) return;
     Carver carver{shared_bytes};
     Chunk x{{given, at, 0}, d, wide, t_row, min(EB, e - column0)};
     x.carve(carver);
-    x.start(given, at, column0);
+    x.start(given, resumed ? entry : at[STATE_AT], column0);
 
-    for (long long row = 0; row < n;) {
+    for (long long row = from; row < n;) {
         __syncthreads();
         Acc values[C], own[2][4];
         const int loaded = int(min(n - row, static_cast<long long>(C)));

@@ -29,7 +29,7 @@ pull_back(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, 
     Pull x{{{given, at, 0}, d, wide, t_row, min(EB, e - column0)}};
     x.carve(carver);
     x.carve_more(carver);
-    x.start(given, at, column0);
+    x.start(given, at[STATE_AT], column0);
     const long long state = at[STATE_AT] * static_cast<long long>(d) * e + column0, own = entry * static_cast<long long>(d) * e + column0;
     for (int i = threadIdx.x; i < wide * EB; i += blockDim.x) {
         const int channel = i / EB, column = i % EB;

@@ -1,0 +1,139 @@
+"""Gated linear attention of 16 bits by chunks of 64 tokens that know no state, and a walk from chunk to chunk."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kernattn._arrays.namespaces import Array
+from kernattn.ops._cuda import cupy
+from kernattn.ops._cuda.runtime import Launch, Limits
+from kernattn.ops._cuda.sizes import BYTES, C_TYPES, ceil_div, options, pieces, power_of_two, row_length
+
+FEWEST = 33  # tokens that come by chunks
+WIDEST = 256  # d and e
+ROOM = 1 << 30  # bytes that chunks may leave for the walk: a longer sequence comes in slabs
+
+
+@dataclass(frozen=True)
+class ChunkedCode:
+    """How the kernels are compiled."""
+
+    operand: str  # C type of the rows, and of the operands of products
+    channels: bool  # does each channel have a decay of its own?
+    erases: bool
+    chunk: int  # tokens
+    d: int  # in whole 16s, as e
+    e: int
+    eb: int  # columns of v of a block that walks
+    blocks: int = 1  # that prepare on a multiprocessor
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block that prepares: one a strip of scores."""
+        return self.chunk // 16 * (1 + self.erases)
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        """The compiler's options."""
+        return options(
+            INPUT=self.operand, OPERAND=self.operand, SPLIT=0, WARPS=self.warps, GROUPS=1, CHANNELS=self.channels,
+            RULE=int(self.erases), EB=self.eb, CHUNK=self.chunk, WIDE=self.d, WIDE_E=self.e, PREPARE_BLOCKS=self.blocks,
+        )  # fmt: skip
+
+    @property
+    def facts(self) -> int:
+        """Numbers of a chunk that rows are multiplied by."""
+        return 2 * self.chunk + (self.d if self.channels else 4)
+
+    @property
+    def prepare_bytes(self) -> int:
+        """Shared memory of a block that prepares."""
+        x_row, v_row = row_length(self.operand, self.d), row_length(self.operand, self.e)
+        return pieces(
+            *[(self.chunk * x_row, self.operand)] * 2,
+            (self.chunk * v_row * self.erases, self.operand),
+            (self.chunk * (self.chunk + 4) * self.erases, "float"),
+            (self.chunk * 16, "float"),
+            *[(self.chunk, "float")] * 8,
+        )
+
+    @property
+    def walk_bytes(self) -> int:
+        """Shared memory of a block that walks."""
+        x_row, u_row, p_row = (row_length(self.operand, x) for x in (self.d, self.eb, self.chunk))
+        return 2 * pieces(
+            *[(self.chunk * x_row, self.operand)] * (2 + self.erases),
+            (self.chunk * u_row, self.operand),
+            (self.chunk * p_row, self.operand),
+            (self.facts, "float"),
+        )
+
+    @property
+    def left(self) -> int:
+        """Bytes of a chunk that are left for the walk."""
+        rows = self.chunk * (self.chunk + self.erases * (self.d + self.e))
+        return rows * BYTES[self.operand] + 4 * self.facts + 4
+
+
+@dataclass(frozen=True)
+class Chunked:
+    """The launches for outputs (entries, n, e)."""
+
+    code: ChunkedCode
+    entries: int
+    n: int
+    slab: int  # tokens of a launch, in whole chunks
+
+    def start(self, arguments: tuple[Any, ...], out: Array, after: Array) -> tuple[Array, Array]:
+        """Launch them; return from where on each 16 columns of an entry are left to others, and the states there."""
+        code, entries = self.code, self.entries
+        most = self.slab // code.chunk
+        d, e = (int(x) for x in arguments[-2:])
+        kinds = {"half_t": np.float16, "bf16_t": np.uint16}  # by their size
+
+        def room(*shape: int, kind: Any = kinds[code.operand]) -> Array:
+            return cupy.empty(shape, dtype=kind)
+
+        rows = entries * most * code.chunk
+        w, u = (room(rows if code.erases else 0, x) for x in (code.d, code.e))
+        facts = room(entries * most, code.facts, kind=np.float32)
+        left = w, u, room(rows, code.chunk), facts, room(entries * most, kind=np.int32)
+        resumed = room(entries, code.e // 16, kind=np.int64)
+        states = room(entries, d, e, kind=np.float32)
+        for first in range(0, self.n, self.slab):
+            chunks = ceil_div(min(self.n - first, self.slab), code.chunk)
+            given = (*arguments, np.int64(first), np.int32(chunks), *left)
+            prepare = Launch(code.defines, (entries * chunks,), 32 * code.warps, code.prepare_bytes)
+            prepare.start("_gated_chunks", "prepare", *given)
+            grid = (entries * ceil_div(code.e, code.eb),)
+            walk = Launch(code.defines, grid, 2 * code.eb, code.walk_bytes)
+            walk.start("_gated_chunks", "walk", *given, resumed, states, out, after)
+        return resumed, states
+
+
+def launch(
+    entries: int, n: int, d: int, e: int, dtype: str, channels: bool, erases: bool, limits: Limits
+) -> Chunked | None:
+    """Return the launches, or None where chunks of 16 tokens serve better or have room alone."""
+    if dtype not in ("float16", "bfloat16") or limits.capability < 80 or n < FEWEST or max(d, e) > WIDEST or channels:
+        return None
+    whole, whole_e = (ceil_div(x, 16) * 16 for x in (d, e))
+    code = ChunkedCode(C_TYPES[dtype], channels, erases, 64, whole, whole_e, 16)
+    for chunk in (64, 32):
+        for eb in widths(entries, e, limits):
+            fits = replace(code, chunk=chunk, eb=eb)
+            if max(fits.walk_bytes, fits.prepare_bytes) <= limits.shared_bytes:
+                resident = (limits.shared_bytes + 1024) // (fits.prepare_bytes + 1024)
+                fits = replace(fits, blocks=max(1, min(resident, 24 // fits.warps)))
+                tokens = max(1, ROOM // (entries * fits.left)) * chunk
+                return Chunked(fits, entries, n, min(tokens, ceil_div(n, chunk) * chunk))
+    return None
+
+
+def widths(entries: int, e: int, limits: Limits) -> list[int]:
+    """Return how many columns a block that walks may have: the most that leave few multiprocessors idle, then fewer."""
+    widest = power_of_two(e, 16, 128)
+    enough = 0.75 * limits.multiprocessors
+    wanted = next((eb for eb in (128, 64, 32) if entries * ceil_div(e, eb) >= enough * (1 + (eb == 128))), 16)
+    return [eb for eb in (128, 64, 32, 16) if eb <= min(wanted, widest)]
