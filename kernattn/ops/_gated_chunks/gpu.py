@@ -31,7 +31,7 @@ class ChunkedCode:
     @property
     def warps(self) -> int:
         """Warps of a block that prepares: one a strip of scores."""
-        return self.chunk // 16 * (1 + self.erases)
+        return self.chunk // 16 * (2 if self.erases or self.channels else 1)
 
     @property
     def defines(self) -> tuple[str, ...]:
@@ -50,10 +50,11 @@ class ChunkedCode:
     def prepare_bytes(self) -> int:
         """Shared memory of a block that prepares."""
         x_row, v_row = row_length(self.operand, self.d), row_length(self.operand, self.e)
+        tails = self.chunk * (self.chunk // 16 - 1) // 2  # rows of keys that later strips read
         return pieces(
             *[(self.chunk * x_row, self.operand)] * 2,
             (self.chunk * v_row * self.erases, self.operand),
-            (self.chunk * (self.chunk + 4) * self.erases, "float"),
+            (max(self.chunk * (self.chunk + 4) * self.erases, tails // 2 * x_row * self.channels), "float"),
             (self.chunk * 16, "float"),
             *[(self.chunk, "float")] * 8,
         )
@@ -72,7 +73,7 @@ class ChunkedCode:
     @property
     def left(self) -> int:
         """Bytes of a chunk that are left for the walk."""
-        rows = self.chunk * (self.chunk + self.erases * (self.d + self.e))
+        rows = self.chunk * (self.chunk + self.erases * (self.d + self.e) + 2 * self.channels * self.d)
         return rows * BYTES[self.operand] + 4 * self.facts + 4
 
 
@@ -98,7 +99,8 @@ class Chunked:
         rows = entries * most * code.chunk
         w, u = (room(rows if code.erases else 0, x) for x in (code.d, code.e))
         facts = room(entries * most, code.facts, kind=np.float32)
-        left = w, u, room(rows, code.chunk), facts, room(entries * most, kind=np.int32)
+        faded = (room(rows if code.channels else 0, code.d) for _ in range(2))
+        left = w, u, room(rows, code.chunk), *faded, facts, room(entries * most, kind=np.int32)
         resumed = room(entries, code.e // 16, kind=np.int64)
         states = room(entries, d, e, kind=np.float32)
         for first in range(0, self.n, self.slab):
@@ -116,7 +118,12 @@ def launch(
     entries: int, n: int, d: int, e: int, dtype: str, channels: bool, erases: bool, limits: Limits
 ) -> Chunked | None:
     """Return the launches, or None where chunks of 16 tokens serve better or have room alone."""
-    if dtype not in ("float16", "bfloat16") or limits.capability < 80 or n < FEWEST or max(d, e) > WIDEST or channels:
+    if (
+        dtype not in ("float16", "bfloat16")
+        or limits.capability < 80
+        or n < FEWEST
+        or max(d, e) > (128 if channels else WIDEST)
+    ):
         return None
     whole, whole_e = (ceil_div(x, 16) * 16 for x in (d, e))
     code = ChunkedCode(C_TYPES[dtype], channels, erases, 64, whole, whole_e, 16)

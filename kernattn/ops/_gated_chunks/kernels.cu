@@ -4,7 +4,7 @@
 extern "C" __global__ void __launch_bounds__(32 * WARPS, PREPARE_BLOCKS)
 prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, const Acc* read, const Acc* write, const unsigned char* mask,
         const unsigned char* fresh, const Acc* before, const int* table, Acc scale, int normalise, long long n, int d, int e, long long first,
-        int chunks, E* w, E* u, E* p, Acc* facts, int* counts) {
+        int chunks, E* w, E* u, E* p, E* faded_q, E* faded_k, Acc* facts, int* counts) {
     const Given given{q, k, v, logs, beta, read, write, mask, fresh, before, table, scale, normalise, n, d, e};
     const long long block = blockIdx.x, row = first + block % chunks * CHUNK;
     const Rows rows(given, table + block / chunks * PLACES, row);
@@ -12,23 +12,70 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
     Carver carver{shared_bytes};
     Prepared x;
     x.carve(carver);
-    x.load(rows, loaded, e);
-    wait_for_copies();
-    __syncthreads();
-    x.look(rows, loaded, e);
-    if (normalise) x.norms();
-    __syncthreads();
-    x.close(loaded);
-    x.add_logs();
-
-    const bool keys = erases && warp_index() < SUB;
-    const int strip = !erases ? warp_index() : keys ? warp_index() : 2 * SUB - 1 - warp_index();
+    const bool asks = !two || warp_index() >= SUB, keys = erases && !asks;
+    const int strip = asks && two ? 2 * SUB - 1 - warp_index() : warp_index();
     Acc c[CHUNK / 8][4];
     clear(c);
-    for (int from = 0; from < WIDE; from += 64)
-        product<CHUNK, 64, false, true>(c, (keys ? x.k : x.q) + 16 * strip * x_row + from, x_row, x.k + from, x_row, 16 * (strip + 1), min(64, WIDE - from));
-    __syncthreads();
-    x.decay(c, strip);
+    x.load(rows, loaded, e);
+    if constexpr (CHANNELS) {
+        Faded y;
+        y.load(rows, loaded);
+        wait_for_copies();
+        __syncthreads();
+        x.look(rows, loaded, e);
+        y.look(x.bad);
+        __syncthreads();
+        x.close(loaded);
+        y.close(x.count, x.sums);
+        y.plain(x.q, x.k);
+        __syncthreads();
+        if (normalise) x.norms();
+        const E *const own = (keys ? x.k : x.q) + 16 * strip * x_row, *const writes = x.k + 16 * strip * x_row;
+        Acc inner[2][4];
+        clear(inner);
+        if (asks) score_level<0>(inner, own, writes);
+        const auto level = [&](auto half) {
+            __syncthreads();
+            y.template level<half.value>(x.q, x.k);
+            __syncthreads();
+            if (asks || keys) score_level<half.value>(inner, own, writes);
+        };
+        level(Constant<8>{});
+        level(Constant<4>{});
+        level(Constant<2>{});
+        level(Constant<1>{});
+        __syncthreads();
+        y.template level<16>(x.q, x.k);
+        E* const tails = reinterpret_cast<E*>(x.m);
+        y.tails(tails, x.sums);
+        __syncthreads();
+        if (asks || keys)
+            for (int from = 0; from < WIDE; from += 64)
+                product<CHUNK, 64, false, true>(c, own + from, x_row, tails + 8 * strip * (strip - 1) * x_row + from, x_row, 16 * strip, min(64, WIDE - from));
+        __syncthreads();
+        y.leave(faded_q + block * CHUNK * WIDE, faded_k + block * CHUNK * WIDE, x.k, x.sums);
+        for (int i = threadIdx.x; i < WIDE; i += blockDim.x) {
+            Acc sum = Acc(0);
+            for (int b = 0; b < SUB; ++b) sum += x.sums[b * WIDE + i];
+            facts[block * FACTS + 2 * CHUNK + i] = decayed(sum);
+        }
+#pragma unroll
+        for (int j = 0; j < CHUNK / 8; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) c[j][i] = (j / 2 == strip ? inner[j % 2][i] : c[j][i]) * x.norm_k[8 * j + lane_index() % 4 * 2 + i % 2];
+    } else {
+        wait_for_copies();
+        __syncthreads();
+        x.look(rows, loaded, e);
+        if (normalise) x.norms();
+        __syncthreads();
+        x.close(loaded);
+        x.add_logs();
+        for (int from = 0; from < WIDE; from += 64)
+            product<CHUNK, 64, false, true>(c, (keys ? x.k : x.q) + 16 * strip * x_row + from, x_row, x.k + from, x_row, 16 * (strip + 1), min(64, WIDE - from));
+        __syncthreads();
+        x.decay(c, strip);
+    }
     x.tell(facts + block * FACTS, scale);
     const int g = lane_index() / 4, t = lane_index() % 4;
     bool fine = true;
@@ -41,13 +88,13 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
             if (keys) {
                 const Acc y = at > column ? x.strength[at] * x.norm_k[at] * c[j][i] : Acc(0);
                 x.m[at * m_row + column] = j / 2 == strip ? tf32_t{y} : narrow<tf32_t>(y);
-            } else {
+            } else if (asks) {
                 c[j][i] *= x.norm_q[at] * scale * (erases ? Acc(1) : x.strength[column]);
                 if (same<E, half_t>) fine = fine && finite(widen(narrow<E>(c[j][i])));
             }
         }
     }
-    if (!keys) store_strip<CHUNK>(p + (block * CHUNK + 16 * strip) * CHUNK, CHUNK, c, 16 * (strip + 1));
+    if (asks) store_strip<CHUNK>(p + (block * CHUNK + 16 * strip) * CHUNK, CHUNK, c, 16 * (strip + 1));
     const bool bad = __syncthreads_or(!fine);
     if (threadIdx.x == 0) counts[block] = bad ? 0 : x.count;
     if (!erases) return;
@@ -62,9 +109,9 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
 extern "C" __global__ void __launch_bounds__(2 * EB, 1)
 walk(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, const Acc* read, const Acc* write, const unsigned char* mask,
      const unsigned char* fresh, const Acc* before, const int* table, Acc scale, int normalise, long long n, int d, int e, long long first, int chunks,
-     E* w, E* u, E* p, Acc* facts, int* counts, long long* resumed, Acc* states, X* out, Acc* after) {
+     E* w, E* u, E* p, E* faded_q, E* faded_k, Acc* facts, int* counts, long long* resumed, Acc* states, X* out, Acc* after) {
     const Given given{q, k, v, logs, beta, read, write, mask, fresh, before, table, scale, normalise, n, d, e};
-    const Slab slab{first, chunks, w, u, p, facts, counts};
+    const Slab slab{first, chunks, w, u, p, faded_q, faded_k, facts, counts};
     constexpr int blocks = (WIDE_E + EB - 1) / EB;
     const long long entry = blockIdx.x / blocks;
     const int column0 = blockIdx.x % blocks * EB, piece = warp_index(), own = column0 + 16 * piece;

@@ -10,13 +10,16 @@ constexpr int SUB = CHUNK / 16;  // strips of 16 tokens
 constexpr bool erases = RULE == 1;
 constexpr int x_row = row_length<E, WIDE>(), v_row = row_length<E, WIDE_E>(), m_row = CHUNK + 4;
 constexpr int FACTS = 2 * CHUNK + (CHANNELS ? WIDE : 4);  // of a chunk: by what rows that read the state, and those that write, are multiplied; its decay
-static_assert(same<E, X> && sizeof(E) == 2 && WARPS == (erases ? 2 : 1) * SUB, "a warp has a strip of scores");
+constexpr bool two = erases || CHANNELS;  // are there two warps for each strip?
+constexpr int m_bytes = erases ? 4 * CHUNK * m_row : 0, tails_bytes = CHANNELS ? 16 * SUB * (SUB - 1) * x_row : 0;
+static_assert(same<E, X> && sizeof(E) == 2 && WARPS == (two ? 2 : 1) * SUB, "a warp has a strip of scores");
 
 // Which of the tokens of a call a launch has, and what chunks leave for the walk, entry by entry and chunk after chunk.
 struct Slab {
     long long first;  // token
     int chunks;
     E *w, *u, *p;     // -T diag(E_i0) K, T V, and P, whose blocks above the diagonal are not there
+    E *q, *k;         // where channels have decays of their own: E_i0 Q, E_Cj K
     Acc* facts;
     int* counts;      // tokens before one that is not finite
 };
@@ -72,7 +75,7 @@ __device__ __forceinline__ Acc tile_norm(const E* x) {
 
 struct Prepared {
     E *q, *k, *v;
-    tf32_t* m;                     // A, then its inverse block by block
+    tf32_t* m;                     // A, then its inverse block by block; before that, keys of channels' own decays
     Acc* sums;                     // (CHUNK, 16), of logs after j up to i, of the same strip
     Acc *logs, *strength, *norm_q, *norm_k, *head, *tail, *with_k;
     int* bad;
@@ -82,7 +85,7 @@ struct Prepared {
         q = carver.take<E>(CHUNK * x_row);
         k = carver.take<E>(CHUNK * x_row);
         v = carver.take<E>(erases ? CHUNK * v_row : 0);
-        m = carver.take<tf32_t>(erases ? CHUNK * m_row : 0);
+        m = carver.take<tf32_t>((m_bytes < tails_bytes ? tails_bytes : m_bytes) / 4);
         sums = carver.take<Acc>(CHUNK * 16);
         Acc** const vectors[] = {&logs, &strength, &norm_q, &norm_k, &head, &tail, &with_k};
         for (Acc** x : vectors) *x = carver.take<Acc>(CHUNK);
@@ -91,12 +94,14 @@ struct Prepared {
 
     __device__ __forceinline__ void load(const Rows& rows, int loaded, int e) {
         const auto place = [&](int i) -> long long { return i < loaded ? i : -1; };
-        request_tile<CHUNK, WIDE>(k, rows.k, rows.d, rows.d, place);
-        request_tile<CHUNK, WIDE>(q, rows.q, rows.d, rows.d, place);
+        if (!CHANNELS) {
+            request_tile<CHUNK, WIDE>(k, rows.k, rows.d, rows.d, place);
+            request_tile<CHUNK, WIDE>(q, rows.q, rows.d, rows.d, place);
+        }
         if (erases) request_tile<CHUNK, WIDE_E>(v, rows.v, e, e, place);
         for (int i = threadIdx.x; i < CHUNK; i += blockDim.x) {
             const bool here = i < loaded;
-            const Acc log = here ? rows.log_of(i, 0) : Acc(0), of = !here ? Acc(0) : erases ? rows.strength(i) : Acc(rows.there(i));
+            const Acc log = here && !CHANNELS ? rows.log_of(i, 0) : Acc(0), of = !here ? Acc(0) : erases ? rows.strength(i) : Acc(rows.there(i));
             logs[i] = log, strength[i] = of, norm_q[i] = norm_k[i] = Acc(1);
             bad[i] = here && (!finite(of) || !(log < -Limits<Acc>::lowest()));
         }
@@ -104,7 +109,7 @@ struct Prepared {
 
     // Looks for rows of keys and values that are not finite.
     __device__ __forceinline__ void look(const Rows& rows, int loaded, int e) const {
-        for (int i = threadIdx.x; i < CHUNK * (WIDE / 8); i += blockDim.x)
+        for (int i = threadIdx.x; !CHANNELS && i < CHUNK * (WIDE / 8); i += blockDim.x)
             if (wild(*reinterpret_cast<const Wide<E>*>(k + i / (WIDE / 8) * x_row + i % (WIDE / 8) * 8))) bad[i / (WIDE / 8)] = 1;
         if (erases) {
             for (int i = threadIdx.x; i < CHUNK * (WIDE_E / 8); i += blockDim.x)
@@ -163,7 +168,7 @@ struct Prepared {
         return sum;
     }
 
-    // Scores of the rows of a strip, decayed: by what j writes, and nothing above the diagonal.
+    // Scores of the rows of a strip, decayed, by the norms of what j writes; nothing above the diagonal.
     __device__ __forceinline__ void decay(Acc (&c)[CHUNK / 8][4], int strip) const {
         const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll
@@ -185,10 +190,11 @@ struct Prepared {
     __device__ __forceinline__ void tell(Acc* facts, Acc scale) const {
         const int i = threadIdx.x;
         if (i >= CHUNK) return;
-        const Acc since = decayed(between(0, i / 16) + head[i]), left = decayed(tail[i] + between(i / 16 + 1, SUB));
+        const Acc since = CHANNELS ? Acc(1) : decayed(between(0, i / 16) + head[i]);
+        const Acc left = CHANNELS ? Acc(1) : decayed(tail[i] + between(i / 16 + 1, SUB));
         facts[i] = since * norm_q[i] * scale;
         facts[CHUNK + i] = left * norm_k[i] * (erases ? Acc(1) : strength[i]);
-        if (i == 0) facts[2 * CHUNK] = decayed(between(0, SUB));
+        if (!CHANNELS && i == 0) facts[2 * CHUNK] = decayed(between(0, SUB));
         with_k[i] = -strength[i] * since * norm_k[i];
     }
 

@@ -27,8 +27,13 @@ struct Tiles {
         } else {
             request_tile<CHUNK, EB>(u, rows.v + column0, e, columns, place);
         }
-        request_tile<CHUNK, WIDE>(q, rows.q, rows.d, rows.d, place);
-        request_tile<CHUNK, WIDE>(k, rows.k, rows.d, rows.d, place);
+        if (CHANNELS) {
+            request_tile<CHUNK, WIDE>(q, slab.q + block * CHUNK * WIDE, WIDE, WIDE, every);
+            request_tile<CHUNK, WIDE>(k, slab.k + block * CHUNK * WIDE, WIDE, WIDE, every);
+        } else {
+            request_tile<CHUNK, WIDE>(q, rows.q, rows.d, rows.d, place);
+            request_tile<CHUNK, WIDE>(k, rows.k, rows.d, rows.d, place);
+        }
         const E* const scores = slab.p + block * CHUNK * CHUNK;
 #pragma unroll 1
         for (int i = threadIdx.x; i < CHUNK * (CHUNK / 8); i += blockDim.x) {
