@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-BARRIER = re.compile(r"__sync(?:threads|warp)\(\);|(?<!inline void )\bwait_for_copies\(\);|__syncthreads_or(?=\()")
+BARRIER = re.compile(
+    r"__sync(?:threads|warp)\(\);|(?<!inline void )\bwait_for_copies\(\);|\bwait_for_groups<\w+>\(\);|__syncthreads_or(?=\()"
+)
 
 
 def without_one_barrier(source: str) -> Iterator[tuple[int, str]]:

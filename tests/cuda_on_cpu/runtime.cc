@@ -31,6 +31,7 @@ enum class Wait { none, block, warp, finished };
 struct Copy {
     void* to;
     const void* from;
+    int group;
     void arrive() const {
         if (from) std::memcpy(to, from, 16);
         else std::memset(to, 0, 16);
@@ -47,6 +48,7 @@ struct Fiber {
     char* stack = nullptr;
     void* sanitizer = nullptr;
     std::vector<Copy> copies;
+    int group = 0;  // of the copies that come next
 };
 
 struct Warp {
@@ -78,13 +80,21 @@ struct Runner {
         return static_cast<unsigned>(random >> 33);
     }
     // Where threads are shuffled some copies arrive when they are asked for; the others when the thread waits for them.
-    void copy(const Copy& x) {
+    void copy(void* to, const void* from) {
+        const Copy x{to, from, current->group};
         if (seed != 0 && next_random() % 2) x.arrive();
         else current->copies.push_back(x);
     }
     void wait_for_copies() {
         for (const Copy& x : current->copies) x.arrive();
         current->copies.clear();
+    }
+    void wait_for_groups(int newest) {
+        auto& copies = current->copies;
+        const int known = current->group - newest;
+        for (const Copy& x : copies)
+            if (x.group < known) x.arrive();
+        std::erase_if(copies, [=](const Copy& x) { return x.group < known; });
     }
     void shuffle(std::vector<int>& items) {
         for (std::size_t i = items.size(); seed != 0 && i > 1; --i) std::swap(items[i - 1], items[next_random() % i]);
@@ -244,7 +254,7 @@ void Runner::run_block(dim3 index, std::uint64_t order_seed) {
     arrived = vote_sum = 0;
     random = seed * 0x9e3779b97f4a7c15ull + index.x + 7919ull * index.y + 104729ull * index.z;
     for (Warp& warp : warps) warp.waiting = 0;
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i), fibers[i].wait = Wait::none, fibers[i].copies.clear();
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i), fibers[i].wait = Wait::none, fibers[i].copies.clear(), fibers[i].group = 0;
     while (alive > 0) {
         bool progress = false;
         shuffle(order);
@@ -319,7 +329,9 @@ int sync_block(int vote, unsigned line) { return runner->sync_block(vote, line);
 void collective(unsigned mask, void* slot, void (*act)(void* const*), unsigned line) { runner->collective(mask, slot, act, line); }
 unsigned lanes_of_collective() { return runner->warps[runner->current->warp].mask[runner->current->lane]; }
 void fail(const char* what) { runner->fail(what); }
-void copy(void* to, const void* from) { runner->copy({to, from}); }
+void copy(void* to, const void* from) { runner->copy(to, from); }
+void group_copies() { ++runner->current->group; }
+void wait_for_groups(int newest) { runner->wait_for_groups(newest); }
 void wait_for_copies() { runner->wait_for_copies(); }
 
 }  // namespace cuda_on_cpu

@@ -130,6 +130,9 @@ inline void copy_async(void* to, const void* from, bool there) {
     cuda_on_cpu::copy(to, there ? from : nullptr);
 }
 inline void wait_for_copies() { cuda_on_cpu::wait_for_copies(); }
+// Copies that a thread asked for since its last group are one; all but its `newest` groups have arrived.
+inline void group_copies() { cuda_on_cpu::group_copies(); }
+template <int newest> inline void wait_for_groups() { cuda_on_cpu::wait_for_groups(newest); }
 
 #else
 
@@ -240,6 +243,16 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool ther
 __device__ __forceinline__ void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_all;" : : : "memory");
+#endif
+}
+__device__ __forceinline__ void group_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}
+template <int newest> __device__ __forceinline__ void wait_for_groups() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" : : "n"(newest) : "memory");
 #endif
 }
 

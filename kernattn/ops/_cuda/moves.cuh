@@ -70,14 +70,15 @@ __device__ __forceinline__ void load_tile(E* tile, const X* at, long long stride
 }
 
 // The same for rows that are operands already, asynchronously: row i of the tile is row place(i) of the array, zeros where that is negative.
-// wait_for_copies(), and a barrier before others read it.
+// wait_for_copies(), and a barrier before others read it. By all the threads of the block, or by `threads` of them.
 template <int rows, int columns, class E, class X, class Place>
-__device__ __forceinline__ void request_tile(E* tile, const X* at, long long stride, int valid_columns, Place place) {
+__device__ __forceinline__ void request_tile(E* tile, const X* at, long long stride, int valid_columns, Place place, int thread = threadIdx.x,
+                                             int threads = blockDim.x) {
     static_assert(same<E, X>);
     constexpr int wide = 16 / int(sizeof(E)), across = columns / wide;
     if (valid_columns % wide == 0 && stride % wide == 0 && reinterpret_cast<unsigned long long>(at) % 16 == 0) {
 #pragma unroll 1
-        for (int i = threadIdx.x; i < rows * across; i += blockDim.x) {
+        for (int i = thread; i < rows * across; i += threads) {
             const int row = i / across, column = i % across * wide;
             const long long from = place(row);
             const bool there = from >= 0 && column < valid_columns;
@@ -85,7 +86,7 @@ __device__ __forceinline__ void request_tile(E* tile, const X* at, long long str
         }
     } else {
 #pragma unroll 1
-        for (int i = threadIdx.x; i < rows * columns; i += blockDim.x) {
+        for (int i = thread; i < rows * columns; i += threads) {
             const int row = i / columns, column = i % columns;
             const long long from = place(row);
             tile[row * row_length<E, columns>() + column] = from >= 0 && column < valid_columns ? at[from * stride + column] : E{};

@@ -15,32 +15,36 @@ struct Faded {
     int strip, column;
     bool own;
 
-    static __device__ __forceinline__ unsigned pair(const E* at, bool first, bool second, bool whole) {
-        if (whole) return first ? *reinterpret_cast<const unsigned*>(at) : 0u;
-        return Pairs<E>::join(first ? at[0] : E{}, second ? at[1] : E{});
-    }
     static __device__ __forceinline__ unsigned scaled(unsigned x, const Acc (&f)[2]) { return Pairs<E>::of(Pairs<E>::low(x) * f[0], Pairs<E>::high(x) * f[1]); }
 
-    __device__ __forceinline__ void load(const Rows& rows, int loaded) {
-        static_assert(WIDE <= 128 && WARPS == 2 * SUB);
-        strip = threadIdx.x / 64, column = threadIdx.x % 64 * 2, own = column < WIDE;
-        const bool whole = rows.d % 2 == 0 && (reinterpret_cast<unsigned long long>(rows.q) | reinterpret_cast<unsigned long long>(rows.k)) % 4 == 0;
+    __device__ __forceinline__ void load_logs(const Rows& rows, int loaded) {
+        static_assert(!CHANNELS || (WIDE <= 128 && WARPS == 2 * SUB));
+        strip = warp_index() / 2, column = threadIdx.x % 64 * 2, own = column < WIDE;
+        const int row = 16 * strip + lane_index() % 16;
+        const unsigned begins = __ballot_sync(all_lanes, row < loaded && rows.begins(row));
+        const unsigned there = __ballot_sync(all_lanes, rows.logs && row < loaded && rows.there(row));
+        const Acc* const at = rows.logs + 16 * strip * static_cast<long long>(rows.d) + column;
 #pragma unroll
-        for (int i = 0; i < 16; ++i) {
-            const int row = 16 * strip + i;
-            const bool here = row < loaded && column < rows.d, both = here && column + 1 < rows.d;
-            const long long at = row * static_cast<long long>(rows.d) + column;
-            q[i] = pair(rows.q + at, here, both, whole);
-            k[i] = pair(rows.k + at, here, both, whole);
-            w[i][0] = here ? rows.log_of(row, column) : Acc(0);
-            w[i][1] = both ? rows.log_of(row, column + 1) : Acc(0);
-        }
+        for (int i = 0; i < 16; ++i)
+#pragma unroll
+            for (int p = 0; p < 2; ++p) {
+                Acc log = there >> i & 1u && column + p < rows.d ? at[i * static_cast<long long>(rows.d) + p] : Acc(0);
+                w[i][p] = begins >> i & 1u ? Limits<Acc>::lowest() : log;
+            }
     }
 
     __device__ __forceinline__ void look(int* bad) const {
 #pragma unroll
         for (int i = 0; i < 16; ++i)
-            if (wild(k[i]) || !(w[i][0] < -Limits<Acc>::lowest()) || !(w[i][1] < -Limits<Acc>::lowest())) bad[16 * strip + i] = 1;
+            if (!(w[i][0] < -Limits<Acc>::lowest()) || !(w[i][1] < -Limits<Acc>::lowest())) bad[16 * strip + i] = 1;
+    }
+
+    __device__ __forceinline__ void load(const E* tile_q, const E* tile_k) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+            const int at = (16 * strip + i) * x_row + column;
+            q[i] = own ? pair_at(tile_q + at) : 0u, k[i] = own ? pair_at(tile_k + at) : 0u;
+        }
     }
 
     // Tokens from `count` on are none; what channels decay by over the strip.
@@ -48,7 +52,7 @@ struct Faded {
         Acc total[2] = {};
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-            if (16 * strip + i >= count) k[i] = 0u, w[i][0] = w[i][1] = Acc(0);
+            if (16 * strip + i >= count) w[i][0] = w[i][1] = Acc(0);
 #pragma unroll
             for (int p = 0; p < 2; ++p) total[p] += w[i][p], w[i][p] = exponential(w[i][p]);
         }
@@ -60,11 +64,7 @@ struct Faded {
     }
     __device__ __forceinline__ void by(int i, Acc (&f)[2]) const { f[0] *= w[i][0], f[1] *= w[i][1]; }
 
-    // As they are, and from and to the middle of `2 half` tokens; with 16, from the start.
-    __device__ __forceinline__ void plain(E* to_q, E* to_k) const {
-#pragma unroll
-        for (int i = 0; i < 16; ++i) put(to_q, i, q[i]), put(to_k, i, k[i]);
-    }
+    // From and to the middle of `2 half` tokens; with 16, from the start.
     template <int half> __device__ __forceinline__ void level(E* to_q, E* to_k) const {
 #pragma unroll
         for (int first = 0; first < 16; first += 2 * half) {
@@ -103,22 +103,25 @@ struct Faded {
         }
     }
 
-    // Rows with the decay from the start of the chunk, keys in a tile too, and keys with that to its end.
-    __device__ __forceinline__ void leave(E* to_q, E* to_k, E* tile, const Acc* sums) const {
+    // Queries with the decay from the start of the chunk, keys with that to its end.
+    __device__ __forceinline__ void leave(E* to_q, E* to_k, const Acc* sums) const {
+        if (!own) return;
+        const int at = 16 * strip * WIDE + column;
         Acc f[2];
         between(f, sums, 0, strip);
 #pragma unroll
-        for (int i = 0; i < 16; ++i) {
-            by(i, f);
-            if (own) pair_at(to_q + (16 * strip + i) * WIDE + column) = scaled(q[i], f);
-            if (erases) put(tile, i, scaled(k[i], f));
-        }
+        for (int i = 0; i < 16; ++i) by(i, f), pair_at(to_q + at + i * WIDE) = scaled(q[i], f);
         between(f, sums, strip + 1, SUB);
 #pragma unroll
-        for (int i = 15; i >= 0; --i) {
-            if (own) pair_at(to_k + (16 * strip + i) * WIDE + column) = scaled(k[i], f);
-            by(i, f);
-        }
+        for (int i = 15; i >= 0; --i) pair_at(to_k + at + i * WIDE) = scaled(k[i], f), by(i, f);
+    }
+
+    // Keys with the decay from the start of the chunk.
+    __device__ __forceinline__ void since(E* tile, const Acc* sums) const {
+        Acc f[2];
+        between(f, sums, 0, strip);
+#pragma unroll
+        for (int i = 0; i < 16; ++i) by(i, f), put(tile, i, scaled(k[i], f));
     }
 };
 
@@ -126,7 +129,7 @@ struct Faded {
 template <int half> __device__ __forceinline__ void score_level(Acc (&c)[2][4], const E* left, const E* right) {
     Acc sum[2][4];
     clear(sum);
-#pragma unroll
+#pragma unroll 1
     for (int from = 0; from < WIDE; from += 64) product<16, 64, false, true>(sum, left + from, x_row, right + from, x_row, 16, min(64, WIDE - from));
 #pragma unroll
     for (int j = 0; j < 2; ++j)

@@ -1,6 +1,7 @@
 """Gated linear attention of 16 bits by chunks of 64 tokens that know no state, and a walk from chunk to chunk."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ class ChunkedCode:
     e: int
     eb: int  # columns of v of a block that walks
     blocks: int = 1  # that prepare on a multiprocessor
+    stages: int = 2  # chunks that a block that walks holds
+    loaders: int = 4  # its warps that bring them
 
     @property
     def warps(self) -> int:
@@ -38,13 +41,13 @@ class ChunkedCode:
         """The compiler's options."""
         return options(
             INPUT=self.operand, OPERAND=self.operand, SPLIT=0, WARPS=self.warps, GROUPS=1, CHANNELS=self.channels,
-            RULE=int(self.erases), EB=self.eb, CHUNK=self.chunk, WIDE=self.d, WIDE_E=self.e, PREPARE_BLOCKS=self.blocks,
+            RULE=int(self.erases), EB=self.eb, CHUNK=self.chunk, WIDE=self.d, WIDE_E=self.e, PREPARE_BLOCKS=self.blocks, STAGES=self.stages, LOADERS=self.loaders,
         )  # fmt: skip
 
     @property
     def facts(self) -> int:
         """Numbers of a chunk that rows are multiplied by."""
-        return 2 * self.chunk + (self.d if self.channels else 4)
+        return 2 * self.chunk + 4 + (self.d if self.channels else 4)
 
     @property
     def prepare_bytes(self) -> int:
@@ -63,7 +66,7 @@ class ChunkedCode:
     def walk_bytes(self) -> int:
         """Shared memory of a block that walks."""
         x_row, u_row, p_row = (row_length(self.operand, x) for x in (self.d, self.eb, self.chunk))
-        return 2 * pieces(
+        return self.stages * pieces(
             *[(self.chunk * x_row, self.operand)] * (2 + self.erases),
             (self.chunk * u_row, self.operand),
             (self.chunk * p_row, self.operand),
@@ -109,7 +112,7 @@ class Chunked:
             prepare = Launch(code.defines, (entries * chunks,), 32 * code.warps, code.prepare_bytes)
             prepare.start("_gated_chunks", "prepare", *given)
             grid = (entries * ceil_div(code.e, code.eb),)
-            walk = Launch(code.defines, grid, 2 * code.eb, code.walk_bytes)
+            walk = Launch(code.defines, grid, 2 * code.eb + 32 * code.loaders, code.walk_bytes)
             walk.start("_gated_chunks", "walk", *given, resumed, states, out, after)
         return resumed, states
 
@@ -128,11 +131,11 @@ def launch(
     whole, whole_e = (ceil_div(x, 16) * 16 for x in (d, e))
     code = ChunkedCode(C_TYPES[dtype], channels, erases, 64, whole, whole_e, 16)
     for chunk in (64, 32):
-        for eb in widths(entries, e, limits):
-            fits = replace(code, chunk=chunk, eb=eb)
+        for eb, stages in product(widths(entries, e, limits), (3, 2)):
+            fits = replace(code, chunk=chunk, eb=eb, stages=stages)
             if max(fits.walk_bytes, fits.prepare_bytes) <= limits.shared_bytes:
                 resident = (limits.shared_bytes + 1024) // (fits.prepare_bytes + 1024)
-                fits = replace(fits, blocks=max(1, min(resident, 24 // fits.warps)))
+                fits = replace(fits, blocks=max(1, min(resident, (16 if channels else 24) // fits.warps)))
                 tokens = max(1, ROOM // (entries * fits.left)) * chunk
                 return Chunked(fits, entries, n, min(tokens, ceil_div(n, chunk) * chunk))
     return None

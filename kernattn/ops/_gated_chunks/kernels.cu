@@ -15,21 +15,19 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
     const bool asks = !two || warp_index() >= SUB, keys = erases && !asks;
     const int strip = asks && two ? 2 * SUB - 1 - warp_index() : warp_index();
     Acc c[CHUNK / 8][4];
-    clear(c);
     x.load(rows, loaded, e);
     if constexpr (CHANNELS) {
         Faded y;
-        y.load(rows, loaded);
+        y.load_logs(rows, loaded);
         wait_for_copies();
         __syncthreads();
         x.look(rows, loaded, e);
         y.look(x.bad);
+        if (normalise) x.norms();
         __syncthreads();
         x.close(loaded);
+        y.load(x.q, x.k);
         y.close(x.count, x.sums);
-        y.plain(x.q, x.k);
-        __syncthreads();
-        if (normalise) x.norms();
         const E *const own = (keys ? x.k : x.q) + 16 * strip * x_row, *const writes = x.k + 16 * strip * x_row;
         Acc inner[2][4];
         clear(inner);
@@ -48,16 +46,19 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
         y.template level<16>(x.q, x.k);
         E* const tails = reinterpret_cast<E*>(x.m);
         y.tails(tails, x.sums);
+        y.leave(faded_q + block * CHUNK * WIDE, faded_k + block * CHUNK * WIDE, x.sums);
         __syncthreads();
+        clear(c);
         if (asks || keys)
+#pragma unroll 1
             for (int from = 0; from < WIDE; from += 64)
                 product<CHUNK, 64, false, true>(c, own + from, x_row, tails + 8 * strip * (strip - 1) * x_row + from, x_row, 16 * strip, min(64, WIDE - from));
         __syncthreads();
-        y.leave(faded_q + block * CHUNK * WIDE, faded_k + block * CHUNK * WIDE, x.k, x.sums);
+        if (erases) y.since(x.k, x.sums);
         for (int i = threadIdx.x; i < WIDE; i += blockDim.x) {
             Acc sum = Acc(0);
             for (int b = 0; b < SUB; ++b) sum += x.sums[b * WIDE + i];
-            facts[block * FACTS + 2 * CHUNK + i] = decayed(sum);
+            facts[block * FACTS + DECAY_AT + i] = decayed(sum);
         }
 #pragma unroll
         for (int j = 0; j < CHUNK / 8; ++j)
@@ -71,6 +72,7 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
         __syncthreads();
         x.close(loaded);
         x.add_logs();
+        clear(c);
         for (int from = 0; from < WIDE; from += 64)
             product<CHUNK, 64, false, true>(c, (keys ? x.k : x.q) + 16 * strip * x_row + from, x_row, x.k + from, x_row, 16 * (strip + 1), min(64, WIDE - from));
         __syncthreads();
@@ -96,7 +98,7 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
     }
     if (asks) store_strip<CHUNK>(p + (block * CHUNK + 16 * strip) * CHUNK, CHUNK, c, 16 * (strip + 1));
     const bool bad = __syncthreads_or(!fine);
-    if (threadIdx.x == 0) counts[block] = bad ? 0 : x.count;
+    if (threadIdx.x == 0) counts[block] = bad ? 0 : x.count, facts[block * FACTS + COUNT_AT] = Acc(bad ? 0 : x.count);
     if (!erases) return;
     if (keys) x.invert(strip);
     __syncthreads();
@@ -106,7 +108,7 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
 }
 
 // resumed: from which token on 16 columns of an entry are left to `chunks`, n where none is; states: those there, and between slabs.
-extern "C" __global__ void __launch_bounds__(2 * EB, 1)
+extern "C" __global__ void __launch_bounds__(32 * WALKERS, 1)
 walk(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, const Acc* read, const Acc* write, const unsigned char* mask,
      const unsigned char* fresh, const Acc* before, const int* table, Acc scale, int normalise, long long n, int d, int e, long long first, int chunks,
      E* w, E* u, E* p, E* faded_q, E* faded_k, Acc* facts, int* counts, long long* resumed, Acc* states, X* out, Acc* after) {
@@ -116,11 +118,11 @@ walk(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, const
     const long long entry = blockIdx.x / blocks;
     const int column0 = blockIdx.x % blocks * EB, piece = warp_index(), own = column0 + 16 * piece;
     const int* const at = table + entry * PLACES;
-    const bool ours = own < WIDE_E, aligned = e % 4 == 0 && reinterpret_cast<unsigned long long>(out) % 8 == 0;
+    const bool ours = piece < EB / 16 && own < WIDE_E, aligned = e % 4 == 0 && reinterpret_cast<unsigned long long>(out) % 8 == 0;
     long long* const stop = resumed + entry * (WIDE_E / 16) + own / 16;
     bool walks = ours && (first == 0 || *stop >= n);
     const auto tiles = [](int chunk) {
-        Carver carver{shared_bytes + chunk % 2 * stage_bytes};
+        Carver carver{shared_bytes + chunk % STAGES * stage_bytes};
         Tiles x;
         x.carve(carver);
         return x;
@@ -135,22 +137,32 @@ walk(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, const
         if (walks && first == 0 && before) x = number(before, at[STATE_AT], channel, column);
     });
 
-    const auto request = [&](int chunk, int count) {
-        const Rows rows(given, at, first + static_cast<long long>(chunk) * CHUNK);
-        tiles(chunk).request(slab, rows, entry * chunks + chunk, column0, min(EB, e - column0), e, count);
-    };
     const bool walked = walks;
     long long token = n;
     const int* const counted = counts + entry * chunks;
-    int count = counted[0], next = chunks > 1 ? counted[1] : 0;
-    request(0, count);
+    constexpr int ahead = STAGES - 1;  // chunks that are on their way
+    const bool loads = LOADERS == 0 || piece >= EB / 16;
+    int next = 0;  // tokens of the next chunk that is asked for
+    const auto request = [&](int chunk) {
+        const Rows rows(given, at, first + static_cast<long long>(chunk) * CHUNK);
+        if (loads && chunk < chunks) tiles(chunk).request(slab, rows, entry * chunks + chunk, column0, min(EB, e - column0), e, next);
+        group_copies();
+    };
+#pragma unroll
+    for (int chunk = 0; chunk < ahead; ++chunk) {
+        if (chunk < chunks) next = counted[chunk];
+        request(chunk);
+    }
+    if (ahead < chunks) next = counted[ahead];
     for (int chunk = 0; chunk < chunks; ++chunk) {
         const long long row = first + static_cast<long long>(chunk) * CHUNK;
-        const bool last = count < min(n - row, static_cast<long long>(CHUNK));
-        wait_for_copies();
+        wait_for_groups<ahead - 1>();
         __syncthreads();
-        const int later = chunk + 2 < chunks ? counted[chunk + 2] : 0;
-        if (!last && chunk + 1 < chunks) request(chunk + 1, next);
+        const int count = int(tiles(chunk).facts[COUNT_AT]);
+        const bool last = count < min(n - row, static_cast<long long>(CHUNK));
+        const int later = chunk + STAGES < chunks ? counted[chunk + STAGES] : 0;
+        request(chunk + ahead);
+        next = later;
         if (walks) {
             E* const to = out + (entry * n + row) * e + own;
             const bool taken = count > 0 && held.take(tiles(chunk), piece, [&](int j, unsigned low, unsigned high) {
@@ -171,7 +183,6 @@ walk(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, const
             if (!walks) token = taken ? row + count : row;
         }
         if (last) break;
-        count = next, next = later;
     }
     if (!walked) return;
     if (lane_index() == 0) *stop = token;

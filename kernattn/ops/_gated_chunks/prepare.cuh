@@ -9,7 +9,8 @@
 constexpr int SUB = CHUNK / 16;  // strips of 16 tokens
 constexpr bool erases = RULE == 1;
 constexpr int x_row = row_length<E, WIDE>(), v_row = row_length<E, WIDE_E>(), m_row = CHUNK + 4;
-constexpr int FACTS = 2 * CHUNK + (CHANNELS ? WIDE : 4);  // of a chunk: by what rows that read the state, and those that write, are multiplied; its decay
+// Of a chunk: by what rows that read the state, and those that write, are multiplied; its tokens; its decay.
+constexpr int COUNT_AT = 2 * CHUNK, DECAY_AT = COUNT_AT + 4, FACTS = DECAY_AT + (CHANNELS ? WIDE : 4);
 constexpr bool two = erases || CHANNELS;  // are there two warps for each strip?
 constexpr int m_bytes = erases ? 4 * CHUNK * m_row : 0, tails_bytes = CHANNELS ? 16 * SUB * (SUB - 1) * x_row : 0;
 static_assert(same<E, X> && sizeof(E) == 2 && WARPS == (two ? 2 : 1) * SUB, "a warp has a strip of scores");
@@ -94,10 +95,8 @@ struct Prepared {
 
     __device__ __forceinline__ void load(const Rows& rows, int loaded, int e) {
         const auto place = [&](int i) -> long long { return i < loaded ? i : -1; };
-        if (!CHANNELS) {
-            request_tile<CHUNK, WIDE>(k, rows.k, rows.d, rows.d, place);
-            request_tile<CHUNK, WIDE>(q, rows.q, rows.d, rows.d, place);
-        }
+        request_tile<CHUNK, WIDE>(k, rows.k, rows.d, rows.d, place);
+        request_tile<CHUNK, WIDE>(q, rows.q, rows.d, rows.d, place);
         if (erases) request_tile<CHUNK, WIDE_E>(v, rows.v, e, e, place);
         for (int i = threadIdx.x; i < CHUNK; i += blockDim.x) {
             const bool here = i < loaded;
@@ -109,7 +108,7 @@ struct Prepared {
 
     // Looks for rows of keys and values that are not finite.
     __device__ __forceinline__ void look(const Rows& rows, int loaded, int e) const {
-        for (int i = threadIdx.x; !CHANNELS && i < CHUNK * (WIDE / 8); i += blockDim.x)
+        for (int i = threadIdx.x; i < CHUNK * (WIDE / 8); i += blockDim.x)
             if (wild(*reinterpret_cast<const Wide<E>*>(k + i / (WIDE / 8) * x_row + i % (WIDE / 8) * 8))) bad[i / (WIDE / 8)] = 1;
         if (erases) {
             for (int i = threadIdx.x; i < CHUNK * (WIDE_E / 8); i += blockDim.x)
@@ -194,7 +193,7 @@ struct Prepared {
         const Acc left = CHANNELS ? Acc(1) : decayed(tail[i] + between(i / 16 + 1, SUB));
         facts[i] = since * norm_q[i] * scale;
         facts[CHUNK + i] = left * norm_k[i] * (erases ? Acc(1) : strength[i]);
-        if (!CHANNELS && i == 0) facts[2 * CHUNK] = decayed(between(0, SUB));
+        if (!CHANNELS && i == 0) facts[DECAY_AT] = decayed(between(0, SUB));
         with_k[i] = -strength[i] * since * norm_k[i];
     }
 

@@ -1,6 +1,9 @@
 // A state that walks over prepared chunks, beside prepare.cuh. A warp has 16 columns of v, and holds those of the state, transposed: what a product
 // leaves in its registers is the left operand of the next. Nothing but the tiles of a chunk passes through shared memory.
 
+// STAGES, chunks in shared memory; LOADERS, warps that bring them, where those that walk do not.
+
+constexpr int WALKERS = EB / 16 + LOADERS, BRINGERS = LOADERS ? 32 * LOADERS : 32 * WALKERS;
 constexpr int u_row = row_length<E, EB>(), p_row = row_length<E, CHUNK>(), stage_bytes = 2 * CHUNK * ((2 + erases) * x_row + u_row + p_row) + 4 * FACTS;
 
 // A chunk in shared memory.
@@ -19,28 +22,29 @@ struct Tiles {
 
     // `block`: where the chunk's parts are; tokens from `count` on are none.
     __device__ __forceinline__ void request(const Slab& slab, const Rows& rows, long long block, int column0, int columns, int e, int count) const {
+        const int thread = int(threadIdx.x) - (LOADERS ? 2 * EB : 0);
         const auto place = [&](int i) -> long long { return i < count ? i : -1; };
         const auto every = [](int i) -> long long { return i; };
         if (erases) {
-            request_tile<CHUNK, WIDE>(w, slab.w + block * CHUNK * WIDE, WIDE, WIDE, every);
-            request_tile<CHUNK, EB>(u, slab.u + block * CHUNK * WIDE_E + column0, WIDE_E, min(EB, WIDE_E - column0), every);
+            request_tile<CHUNK, WIDE>(w, slab.w + block * CHUNK * WIDE, WIDE, WIDE, every, thread, BRINGERS);
+            request_tile<CHUNK, EB>(u, slab.u + block * CHUNK * WIDE_E + column0, WIDE_E, min(EB, WIDE_E - column0), every, thread, BRINGERS);
         } else {
-            request_tile<CHUNK, EB>(u, rows.v + column0, e, columns, place);
+            request_tile<CHUNK, EB>(u, rows.v + column0, e, columns, place, thread, BRINGERS);
         }
         if (CHANNELS) {
-            request_tile<CHUNK, WIDE>(q, slab.q + block * CHUNK * WIDE, WIDE, WIDE, every);
-            request_tile<CHUNK, WIDE>(k, slab.k + block * CHUNK * WIDE, WIDE, WIDE, every);
+            request_tile<CHUNK, WIDE>(q, slab.q + block * CHUNK * WIDE, WIDE, WIDE, every, thread, BRINGERS);
+            request_tile<CHUNK, WIDE>(k, slab.k + block * CHUNK * WIDE, WIDE, WIDE, every, thread, BRINGERS);
         } else {
-            request_tile<CHUNK, WIDE>(q, rows.q, rows.d, rows.d, place);
-            request_tile<CHUNK, WIDE>(k, rows.k, rows.d, rows.d, place);
+            request_tile<CHUNK, WIDE>(q, rows.q, rows.d, rows.d, place, thread, BRINGERS);
+            request_tile<CHUNK, WIDE>(k, rows.k, rows.d, rows.d, place, thread, BRINGERS);
         }
         const E* const scores = slab.p + block * CHUNK * CHUNK;
 #pragma unroll 1
-        for (int i = threadIdx.x; i < CHUNK * (CHUNK / 8); i += blockDim.x) {
+        for (int i = thread; i < CHUNK * (CHUNK / 8); i += BRINGERS) {
             const int row = i / (CHUNK / 8), column = i % (CHUNK / 8) * 8;
             if (column / 16 <= row / 16) copy_async(p + row * p_row + column, scores + row * CHUNK + column, true);
         }
-        for (int i = threadIdx.x; i < FACTS / 4; i += blockDim.x) copy_async(facts + 4 * i, slab.facts + block * FACTS + 4 * i, true);
+        for (int i = thread; i < FACTS / 4; i += BRINGERS) copy_async(facts + 4 * i, slab.facts + block * FACTS + 4 * i, true);
     }
 };
 
@@ -114,7 +118,7 @@ struct Held {
 
 #pragma unroll
         for (int j = 0; j < WIDE / 8; ++j) {
-            const Acc* const by = x.facts + 2 * CHUNK + (CHANNELS ? 8 * j + 2 * t : 0);
+            const Acc* const by = x.facts + DECAY_AT + (CHANNELS ? 8 * j + 2 * t : 0);
 #pragma unroll
             for (int i = 0; i < 4; ++i) s[j][i] = fade(by[CHANNELS ? i % 2 : 0], s[j][i]);
         }

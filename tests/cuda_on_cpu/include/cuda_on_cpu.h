@@ -59,6 +59,8 @@ unsigned lanes_of_collective();
 // 16 bytes on their way to shared memory, zeros if `from` is null.
 void copy(void* to, const void* from);
 void wait_for_copies();
+void group_copies();
+void wait_for_groups(int newest);
 
 // lanes[i] is lane i's argument.
 template <class Lane>
