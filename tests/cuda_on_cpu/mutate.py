@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-BARRIER = re.compile(
-    r"__sync(?:threads|warp)\(\);|(?<!inline void )\bwait_for_copies\(\);|\bwait_for_groups<\w+>\(\);|__syncthreads_or(?=\()"
-)
+WAITS = r"(?<!inline void )\bwait_for_copies\(\);|\bwait_for_groups<[\w -]+>\(\);"
+BARRIER = re.compile(rf"__sync(?:threads|warp)\(\);|{WAITS}|__syncthreads_or(?=\()")
 
 
 def without_one_barrier(source: str) -> Iterator[tuple[int, str]]:

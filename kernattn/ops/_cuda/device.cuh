@@ -258,6 +258,9 @@ template <int newest> __device__ __forceinline__ void wait_for_groups() {
 
 #endif
 
+// A register that the compiler knows nothing of: what it made of it before it does not keep.
+__device__ __forceinline__ void anew(unsigned& x) { asm volatile("" : "+r"(x)); }
+
 __device__ __forceinline__ double larger_or_nan(double x, double y) { return x > y || x != x ? x : y; }
 
 // ---- numbers: to and from the accumulation type ---------------------------------------------------------------------------------

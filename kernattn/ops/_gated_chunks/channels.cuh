@@ -65,7 +65,9 @@ struct Faded {
     __device__ __forceinline__ void by(int i, Acc (&f)[2]) const { f[0] *= w[i][0], f[1] *= w[i][1]; }
 
     // From and to the middle of `2 half` tokens; with 16, from the start.
-    template <int half> __device__ __forceinline__ void level(E* to_q, E* to_k) const {
+    template <int half> __device__ __forceinline__ void level(E* to_q, E* to_k) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i) anew(q[i]), anew(k[i]);
 #pragma unroll
         for (int first = 0; first < 16; first += 2 * half) {
             Acc f[2] = {Acc(1), Acc(1)};

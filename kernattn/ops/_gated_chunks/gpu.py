@@ -41,7 +41,8 @@ class ChunkedCode:
         """The compiler's options."""
         return options(
             INPUT=self.operand, OPERAND=self.operand, SPLIT=0, WARPS=self.warps, GROUPS=1, CHANNELS=self.channels,
-            RULE=int(self.erases), EB=self.eb, CHUNK=self.chunk, WIDE=self.d, WIDE_E=self.e, PREPARE_BLOCKS=self.blocks, STAGES=self.stages, LOADERS=self.loaders,
+            RULE=int(self.erases), EB=self.eb, CHUNK=self.chunk, WIDE=self.d, WIDE_E=self.e, PREPARE_BLOCKS=self.blocks,
+            STAGES=self.stages, LOADERS=self.loaders,
         )  # fmt: skip
 
     @property
@@ -55,7 +56,7 @@ class ChunkedCode:
         x_row, v_row = row_length(self.operand, self.d), row_length(self.operand, self.e)
         tails = self.chunk * (self.chunk // 16 - 1) // 2  # rows of keys that later strips read
         return pieces(
-            *[(self.chunk * x_row, self.operand)] * 2,
+            *[(self.chunk * x_row, self.operand)] * (2 + (self.channels and self.erases)),
             (self.chunk * v_row * self.erases, self.operand),
             (max(self.chunk * (self.chunk + 4) * self.erases, tails // 2 * x_row * self.channels), "float"),
             (self.chunk * 16, "float"),

@@ -46,6 +46,7 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
         y.template level<16>(x.q, x.k);
         E* const tails = reinterpret_cast<E*>(x.m);
         y.tails(tails, x.sums);
+        if (erases) y.since(x.since, x.sums);
         y.leave(faded_q + block * CHUNK * WIDE, faded_k + block * CHUNK * WIDE, x.sums);
         __syncthreads();
         clear(c);
@@ -54,7 +55,6 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
             for (int from = 0; from < WIDE; from += 64)
                 product<CHUNK, 64, false, true>(c, own + from, x_row, tails + 8 * strip * (strip - 1) * x_row + from, x_row, 16 * strip, min(64, WIDE - from));
         __syncthreads();
-        if (erases) y.since(x.k, x.sums);
         for (int i = threadIdx.x; i < WIDE; i += blockDim.x) {
             Acc sum = Acc(0);
             for (int b = 0; b < SUB; ++b) sum += x.sums[b * WIDE + i];
@@ -103,7 +103,7 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
     if (keys) x.invert(strip);
     __syncthreads();
     x.join();
-    if (keys) x.apply<WIDE>(w + block * CHUNK * WIDE, x.k, x.with_k, strip);
+    if (keys) x.apply<WIDE>(w + block * CHUNK * WIDE, CHANNELS ? x.since : x.k, x.with_k, strip);
     else x.apply<WIDE_E>(u + block * CHUNK * WIDE_E, x.v, x.strength, strip);
 }
 

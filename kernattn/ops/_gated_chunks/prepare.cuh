@@ -76,6 +76,7 @@ __device__ __forceinline__ Acc tile_norm(const E* x) {
 
 struct Prepared {
     E *q, *k, *v;
+    E* since;                      // keys with the decay from the start, where channels have their own
     tf32_t* m;                     // A, then its inverse block by block; before that, keys of channels' own decays
     Acc* sums;                     // (CHUNK, 16), of logs after j up to i, of the same strip
     Acc *logs, *strength, *norm_q, *norm_k, *head, *tail, *with_k;
@@ -86,6 +87,7 @@ struct Prepared {
         q = carver.take<E>(CHUNK * x_row);
         k = carver.take<E>(CHUNK * x_row);
         v = carver.take<E>(erases ? CHUNK * v_row : 0);
+        since = carver.take<E>(CHANNELS && erases ? CHUNK * x_row : 0);
         m = carver.take<tf32_t>((m_bytes < tails_bytes ? tails_bytes : m_bytes) / 4);
         sums = carver.take<Acc>(CHUNK * 16);
         Acc** const vectors[] = {&logs, &strength, &norm_q, &norm_k, &head, &tail, &with_k};
