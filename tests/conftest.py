@@ -89,6 +89,7 @@ def pytest_collection(session):
         COLLECTS.clear()
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)  # what tests make goes without it, as a rule
         gc.enable()
 
 
