@@ -52,7 +52,7 @@ def test_wide_heads_and_groups(cupy, dtype):
 
 @pytest.mark.parametrize(("n", "length"), [(150, 300), (300, 150)])
 def test_tiles_of_128_rows(cupy, n, length):
-    """Where these fill the device: with a bias and a mask, values that no row or only some see, rows that see nothing."""
+    """Where these fill the device: with a bias and a mask, values that some rows see or none, rows that see nothing."""
     from kernattn.ops.block_softmax.gpu import block_softmax
 
     rng = np.random.default_rng(0)
