@@ -40,8 +40,7 @@ def gated_step(
         NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, plan.lead), bool), NO_MASK, l2_normalise,
     )  # fmt: skip
     before = nothing(dtype) if state is None else flat_state(state, plan, dtype)
-    reused = reuse_state and state is not None and state.flags.carray
-    after = state if reused else room(plan.after, dtype)
+    after = state if reuse_state and state is not None and state.flags.carray else room(plan.after, dtype)
     out = np.empty(plan.out, v.dtype) if out is None else out
     work = (
         plan.sizes, given, rows(q, dtype), before, plan.table, plan.reads, dtype.type(scale), written(out, dtype),
