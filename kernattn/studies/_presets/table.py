@@ -8,6 +8,7 @@ from kernattn.studies._presets.dtype import DTYPE
 from kernattn.studies._presets.estimators.findings import ESTIMATORS
 from kernattn.studies._presets.gates import GATED_DIGITS
 from kernattn.studies._presets.gaussian_kernel import GAUSSIAN_KERNEL
+from kernattn.studies._presets.independence import INDEPENDENCE
 from kernattn.studies._presets.learned import LEARNED
 from kernattn.studies._presets.mechanisms.findings import MECHANISMS
 from kernattn.studies._presets.norms import NORMS
@@ -36,6 +37,7 @@ PRESETS: dict[str, Preset] = {
     "nystrom": NYSTROM,
     "regression": REGRESSION,
     "coverage": COVERAGE,
+    "independence": INDEPENDENCE,
     "redraw": REDRAW,
     "estimators": ESTIMATORS,
     "learned": LEARNED,
