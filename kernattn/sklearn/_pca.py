@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernattn._arrays.namespaces import Array
+from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.checks import boolean, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.sklearn._inputs import check_rows, check_weights
@@ -37,6 +37,8 @@ class FeaturePCA(MapTransformer, OnMoments):
         The map, the number d of columns, and sums over the rows.
     solution_ : kernattn.solvers.Components
         The directions, their variances and shares.
+    explained_variance_, explained_variance_ratio_ : numpy.ndarray
+        Variances of the features along the components, and the same over the variance of all features.
 
     Examples
     --------
@@ -50,6 +52,16 @@ class FeaturePCA(MapTransformer, OnMoments):
     n_components: int | None = 2
     kernel: Any = field(default="gaussian", kw_only=True)
     whiten: bool = field(default=False, kw_only=True)
+
+    @property
+    def explained_variance_(self) -> Float64:
+        """Variances of the features along the components (k,)."""
+        return self.solution_.variances  # type: ignore[no-any-return]
+
+    @property
+    def explained_variance_ratio_(self) -> Float64:
+        """The same over the variance of all features, whitened or not."""
+        return self.solution_.explained  # type: ignore[no-any-return]
 
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
         x = check_rows(self, x, reset=first, **options)

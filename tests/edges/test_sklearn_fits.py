@@ -39,6 +39,11 @@ def test_to_the_bit():
     m = ka.solvers.moments(X, PHI, weights=W)
     for whitened, solve in ((False, ka.solvers.pca), (True, ka.solvers.whiten)):
         found = FeaturePCA(4, whiten=whitened, **GIVEN).fit(X, sample_weight=W)
+        phi = found.feature_map_(X)
+        spread = np.cov(phi.T, aweights=W, bias=True)
+        values = np.linalg.eigvalsh(spread)[::-1]
+        np.testing.assert_allclose(found.explained_variance_, values[:4], rtol=1e-6)
+        np.testing.assert_allclose(found.explained_variance_ratio_, values[:4] / values.sum(), rtol=1e-6)
         np.testing.assert_array_equal(found.transform(X), solve(m, 4).transform(X))
     mean = Y[0] + np.average(Y - Y[0], axis=0, weights=W)
     process = ka.solvers.gp(ka.solvers.moments(X, PHI, y=Y - mean, weights=W), noise=0.2, amplitude=[1.0, 2.0])
