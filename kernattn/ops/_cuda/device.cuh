@@ -259,7 +259,13 @@ template <int newest> __device__ __forceinline__ void wait_for_groups() {
 #endif
 
 // A register that the compiler knows nothing of: what it made of it before it does not keep.
+#if defined(CUDA_ON_CPU)
+inline void anew(unsigned&) {}
+inline void anew(float&) {}
+#else
 __device__ __forceinline__ void anew(unsigned& x) { asm volatile("" : "+r"(x)); }
+__device__ __forceinline__ void anew(float& x) { asm volatile("" : "+f"(x)); }
+#endif
 
 __device__ __forceinline__ double larger_or_nan(double x, double y) { return x > y || x != x ? x : y; }
 

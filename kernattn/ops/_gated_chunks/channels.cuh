@@ -67,7 +67,7 @@ struct Faded {
     // From and to the middle of `2 half` tokens; with 16, from the start.
     template <int half> __device__ __forceinline__ void level(E* to_q, E* to_k) {
 #pragma unroll
-        for (int i = 0; i < 16; ++i) anew(q[i]), anew(k[i]);
+        for (int i = 0; i < 16; ++i) anew(q[i]), anew(k[i]), anew(w[i][0]), anew(w[i][1]);
 #pragma unroll
         for (int first = 0; first < 16; first += 2 * half) {
             Acc f[2] = {Acc(1), Acc(1)};

@@ -28,6 +28,9 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
         x.close(loaded);
         y.load(x.q, x.k);
         y.close(x.count, x.sums);
+        __syncthreads();
+        if (erases) y.since(x.since, x.sums);
+        y.leave(faded_q + block * CHUNK * WIDE, faded_k + block * CHUNK * WIDE, x.sums);
         const E *const own = (keys ? x.k : x.q) + 16 * strip * x_row, *const writes = x.k + 16 * strip * x_row;
         Acc inner[2][4];
         clear(inner);
@@ -46,8 +49,6 @@ prepare(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, co
         y.template level<16>(x.q, x.k);
         E* const tails = reinterpret_cast<E*>(x.m);
         y.tails(tails, x.sums);
-        if (erases) y.since(x.since, x.sums);
-        y.leave(faded_q + block * CHUNK * WIDE, faded_k + block * CHUNK * WIDE, x.sums);
         __syncthreads();
         clear(c);
         if (asks || keys)
