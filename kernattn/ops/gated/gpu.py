@@ -4,6 +4,8 @@ Of n tokens a head with d channels and e columns, in bytes b, one that erases co
 as many more 64 d as there are blocks of columns; with decays of channels, scores cost 272 d multiplications that are no
 products of matrices. Memory sees (3 d + 2 e) b of a token, k and q once a block of columns from the L2 cache, and the
 state once; a step's floor is its state, read and written once.
+
+Longer calls of 16 bits go by chunks of 64 tokens (`_gated_chunks`), and this walk takes what is not finite there.
 """
 
 from dataclasses import dataclass
