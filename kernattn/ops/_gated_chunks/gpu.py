@@ -1,10 +1,10 @@
 """Gated linear attention of 16 bits by chunks of 64 tokens that know no state, and a walk from chunk to chunk.
 
 Of a chunk of C tokens and a head, in elements of 2 bytes: `prepare` reads C (2 d + e), and C d logs of 4 bytes where
-channels have decays of their own, and writes C (d + e + C) and then 2 C d more; `walk` reads C (3 d + e + C / 2), rows of
-d once a block of columns, those but the first from the L2 cache, and writes C e. With C = 64, d = e = 128: 90 and 92
-KB, 0.37 ms in all at 4 TB/s for 64 heads of 8192 tokens; with decays of channels 155 and 92 KB, 0.5 ms. A token costs
-3 C d + C (d + e) operations in `prepare`, and 6 d e + C e in `walk`, 1.3 10^5 with these sizes.
+channels have decays of their own, and writes C (d + e + C), and then 2 C d more; `walk` reads C (3 d + e + C / 2), rows
+of d once a block of columns, from the L2 cache after the first, and writes C e. With C = 64 and d = e = 128: 90 and 87
+KB, 0.36 ms in all at 4 TB/s for 64 heads of 8192 tokens; with decays of channels 155 and 87 KB, 0.5 ms. A token costs
+3 C d + C (d + e) operations in `prepare`, and 6 d e + C e in `walk`, 1.5e5 with these sizes.
 """
 
 from dataclasses import dataclass, replace
