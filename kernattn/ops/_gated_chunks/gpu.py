@@ -138,7 +138,7 @@ def launch(
         return None
     whole, whole_e = (ceil_div(x, 16) * 16 for x in (d, e))
     code = ChunkedCode(C_TYPES[dtype], channels, erases, 64, whole, whole_e, 16)
-    for chunk in (64, 32):
+    for chunk in (64, 32) if whole <= 128 else (32,):
         for eb, stages in product(widths(entries, e, limits), (3, 2)):
             fits = replace(code, chunk=chunk, eb=eb, stages=stages)
             if max(fits.walk_bytes, fits.prepare_bytes) <= limits.shared_bytes:
