@@ -54,7 +54,7 @@ def test_a_module_is_swapped_decoded_and_put_back(tmp_path):
     own = model(x).detach()
     exact = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True, scale=0.4)
     torch.testing.assert_close(model.layers[1](x, x, x), exact, rtol=1e-5, atol=1e-5)
-    swap = transfer(model, [(x,), {"x": x}], 8, window=3, sequences=8)
+    swap = transfer(model, [(x,), {"x": x}], 8, window=3, sequences=8, rng=0)
     assert [type(layer) for layer in model.layers] == [HeadAttention] * 2
     assert [layer.name for layer in swap.transfer.layers] == ["layers.0", "layers.1"]
     assert model.layers[0].training
@@ -81,7 +81,7 @@ def test_a_module_is_swapped_decoded_and_put_back(tmp_path):
     again.load_state_dict(kept)
     assert torch.equal(again(x), ours)
     other = Model()
-    transfer(other, [x], 8, window=3, sequences=4, seed=1)
+    transfer(other, [x], 8, window=3, sequences=4, rng=1)
     with pytest.raises(ParameterError, match="the number of this module's maps"):
         other.load_state_dict(kept)
 

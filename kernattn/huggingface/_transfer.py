@@ -11,6 +11,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from kernattn._arrays.namespaces import namespace
 from kernattn._runtime.checks import instance_of
+from kernattn._runtime.deprecated import old_arguments
+from kernattn._runtime.random import RNG
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.huggingface._attention import give_back
@@ -26,8 +28,10 @@ NAME = "kernattn_transfer"
 RECORDING = "kernattn_recording"
 HEADS = "kernattn_heads"  # the attribute of a layer that has its maps
 NOTED = "kernattn_transfer"  # where a model's config says which maps it has
+ASKED = "attn_implementation"  # by which the config of a model that is loaded asks for attention
 
 
+@old_arguments(seed="rng")
 def transfer(
     model: nn.Module,
     batches: Iterable[Any],
@@ -39,7 +43,7 @@ def transfer(
     output_scale: bool = False,
     sequences: int = 16,
     length: int = 256,
-    seed: int = 0,
+    rng: RNG = None,
     folder: str | PathLike[str] | None = None,
     progress: bool | None = False,
 ) -> Swap:
@@ -55,7 +59,7 @@ def transfer(
         A model of transformers whose attention `register` can swap.
     batches : iterable
         Inputs of the model: a tensor of tokens, or a mapping, as a tokenizer returns it. Padded tokens are left out.
-    num_features, kind, window, shared, output_scale, sequences, length, seed, folder, progress : object
+    num_features, kind, window, shared, output_scale, sequences, length, rng, folder, progress : object
         As `ka.transformer.transfer` takes them. Groups of queries that share keys share a map.
 
     Returns
@@ -79,7 +83,7 @@ def transfer(
     See the page on transfer in the guide: a fit takes seconds.
     """
     before = _implementation(model)
-    asked = settings_of(num_features, kind, window, shared, output_scale, sequences, length, seed)
+    asked = settings_of(num_features, kind, window, shared, output_scale, sequences, length, rng)
     names = {id(each): name for name, each in model.named_modules()}
 
     def record(recorder: Recorder) -> None:
@@ -153,19 +157,22 @@ def _register(name: str, attention: Callable[..., Any]) -> None:
 
 
 def _swap(model: Any, made: Transfer) -> Swap:
-    before, noted = _implementation(model), getattr(model.config, NOTED, None)
+    before, noted = _implementation(model), {name: getattr(model.config, name, None) for name in (NOTED, ASKED)}
     modules = dict(model.named_modules())
     check_names(made, modules)
     own = {layer.name: getattr(modules[layer.name], HEADS, None) for layer in made.layers}
-    _register(NAME, transferred_attention)
+    if before == NAME and not any(own.values()):  # loaded, and without maps so far
+        before = model.get_correct_attn_implementation(None)
     for layer in made.layers:
         setattr(modules[layer.name], HEADS, layer.heads)
     setattr(model.config, NOTED, made.fingerprint)
+    setattr(model.config, ASKED, NAME)
     model.set_attn_implementation(NAME)
 
     def put_back() -> None:
         model.set_attn_implementation(before)
-        _put(model.config, NOTED, noted)
+        for name, value in noted.items():
+            _put(model.config, name, value)
         for name, heads in own.items():
             _put(modules[name], HEADS, heads)
 
@@ -186,7 +193,8 @@ def transferred_attention(
     heads: Heads | None = getattr(module, HEADS, None)
     if heads is None:
         raise ParameterError(
-            f"{type(module).__name__} has no transferred attention: call transfer, or load_transfer in a new process"
+            f"{type(module).__name__} has no transferred attention: call load_transfer with the maps that were saved, "
+            f"or transfer; model.set_attn_implementation('sdpa') takes its softmax"
         )
     layer = find_layer(key)
     call = read_call(module, query, key, value, *args, **kwargs)
@@ -222,3 +230,6 @@ def _attend_last(call: Call, heads: Heads) -> Tensor:
     else:
         state = heads.summarise(*before, key_mask=early)
     return heads.prefill(q, k[..., first:, :], v[..., first:, :], state=state, key_mask=late)[0]
+
+
+_register(NAME, transferred_attention)  # by which models that are loaded ask for it, before their maps are there

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from kernattn._runtime.checks import boolean, instance_of, positive_number, shown
+from kernattn._runtime.deprecated import old_arguments
+from kernattn._runtime.random import RNG
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.torch._heads import grouped, joined
@@ -221,6 +223,7 @@ class Swap:
 Swap.__module__ = "kernattn.torch"  # one class for the pages of this room and of huggingface's
 
 
+@old_arguments(seed="rng")
 def transfer(
     model: nn.Module,
     batches: Iterable[Any],
@@ -232,7 +235,7 @@ def transfer(
     output_scale: bool = False,
     sequences: int = 16,
     length: int = 256,
-    seed: int = 0,
+    rng: RNG = None,
     folder: str | PathLike[str] | None = None,
     progress: bool | None = False,
 ) -> Swap:
@@ -247,7 +250,7 @@ def transfer(
         The model, which is changed in place.
     batches : iterable
         Inputs of the model: a tensor, a tuple of positional arguments or a mapping of named ones.
-    num_features, kind, window, shared, output_scale, sequences, length, seed, folder, progress : object
+    num_features, kind, window, shared, output_scale, sequences, length, rng, folder, progress : object
         As `ka.transformer.transfer` takes them.
 
     Returns
@@ -271,7 +274,7 @@ def transfer(
     See the page on transfer in the guide: a fit takes seconds.
     """
     places = _places(model)
-    asked = settings_of(num_features, kind, window, shared, output_scale, sequences, length, seed)
+    asked = settings_of(num_features, kind, window, shared, output_scale, sequences, length, rng)
 
     def record(recorder: Recorder) -> None:
         def note(name: str, module: SoftmaxAttention, args: Any, kwargs: Any) -> None:

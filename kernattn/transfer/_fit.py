@@ -39,14 +39,15 @@ class Settings:
     output_scale: bool
     sequences: int
     length: int
-    seed: int
+    rng: int | None  # None for a number of nobody's choice
 
 
 def fit_layer(
     name: str, index: int, rows: Sequence[Rows], place: Place, asked: Settings, tell: Callable[[], object]
 ) -> Layer:
     """Return the fitted attention of a layer; `tell` is called after each map."""
-    rng = np.random.default_rng([asked.seed, 2, index])
+    assert asked.rng is not None
+    rng = np.random.default_rng([asked.rng, 2, index])
     if asked.window and not place.causal:
         raise ParameterError(f"a window is for causal attention; {name} attends to all tokens: give window=0")
     if len(rows) < 2:

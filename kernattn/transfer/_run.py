@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kernattn._runtime.checks import boolean, checked_path, one_of, positive_integer, whole_number
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.files import replace_text
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.transfer._fit import Settings, fit_layer
 from kernattn.transfer._result import (
@@ -42,7 +46,7 @@ def settings_of(
     output_scale: Any,
     sequences: Any,
     length: Any,
-    seed: Any,
+    rng: Any,
 ) -> Settings:
     """Return the arguments that all doors take, checked."""
     sequences = positive_integer("sequences", sequences)
@@ -56,8 +60,23 @@ def settings_of(
         output_scale=boolean("output_scale", output_scale),
         sequences=sequences,
         length=positive_integer("length", length),
-        seed=whole_number("seed", seed),
+        rng=_number_of(rng),
     )
+
+
+def _number_of(rng: RNG) -> int | None:
+    """Return the number from which a run's random ones follow; None where any will do."""
+    checked = generator(rng)
+    return None if rng is None else int(rng) if isinstance(rng, Integral) else int(checked.integers(2**63))
+
+
+def _any_number(place: Path | None) -> int:
+    """Return the number of the run that a folder holds, or a new one."""
+    if place is not None and (place / SETTINGS).exists():
+        kept = read_json(place / SETTINGS).get("rng")
+        if isinstance(kept, int) and kept >= 0:
+            return kept
+    return int(np.random.default_rng().integers(2**63))
 
 
 def run(
@@ -68,13 +87,18 @@ def run(
     Where there is a folder, each layer is written to it when it is fitted, and none that is there is fitted again.
     """
     has_bar("a transfer", progress)
-    place = None if folder is None else _begin(checked_path("folder", folder), asked, digest)
+    place = None if folder is None else checked_path("folder", folder)
+    if asked.rng is None:
+        asked = replace(asked, rng=_any_number(place))
+    assert asked.rng is not None
+    if place is not None:
+        _begin(place, asked, digest)
     if place is not None and (place / LISTED).is_file():
         return load(place)
     files = {} if place is None else layer_files(place)
     done = {index: read_layer(path) for index, path in files.items()}
     by_name = {layer.name: layer for layer in done.values()}
-    recorder = Recorder(asked.sequences, asked.length, asked.seed, set(by_name))
+    recorder = Recorder(asked.sequences, asked.length, asked.rng, set(by_name))
     record(recorder)
     if not recorder.places:
         raise ParameterError("batches must hold one batch at least; got none")
@@ -105,8 +129,8 @@ def run(
     return made
 
 
-def _begin(place: Path, asked: Settings, digest: str) -> Path:
-    """Return the folder, which holds the settings of this transfer and no other."""
+def _begin(place: Path, asked: Settings, digest: str) -> None:
+    """Make sure that the folder holds the settings of this transfer and no other."""
     place.mkdir(parents=True, exist_ok=True)
     told = asdict(asked) | {"model": digest}
     if (place / SETTINGS).exists():
@@ -121,7 +145,6 @@ def _begin(place: Path, asked: Settings, digest: str) -> Path:
         raise ParameterError(f"folder must hold this transfer or none; {place} has layers and no {SETTINGS}")
     else:
         replace_text(place / SETTINGS, json.dumps(told, indent=1))
-    return place
 
 
 def _warn_of_random(made: Transfer) -> None:

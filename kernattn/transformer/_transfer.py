@@ -11,6 +11,8 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, to_numpy64
 from kernattn._runtime.checks import instance_of
+from kernattn._runtime.deprecated import old_arguments
+from kernattn._runtime.random import RNG
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.transfer import Transfer
@@ -23,6 +25,7 @@ from kernattn.transformer._params import check_params
 from kernattn.transformer._parts import Params
 
 
+@old_arguments(seed="rng")
 def transfer(
     params: Params,
     config: Config,
@@ -35,7 +38,7 @@ def transfer(
     output_scale: bool = False,
     sequences: int = 16,
     length: int = 256,
-    seed: int = 0,
+    rng: RNG = None,
     folder: str | PathLike[str] | None = None,
     progress: bool | None = False,
 ) -> Transfer:
@@ -69,8 +72,8 @@ def transfer(
     sequences, length : int
         How many sequences are kept, at random of all that come, and how many of their first tokens. They bound the
         memory: 4 sequences length (h_q d + h (d + e)) bytes a layer.
-    seed : int
-        Seed of everything that is random. A run that goes on must have the same one.
+    rng : int, SeedSequence, Generator or None
+        Of everything that is random. A run that goes on must have the same one; None is that of the folder then.
     folder : str or PathLike, optional
         Where layers are written as they are fitted. A call with the same arguments goes on where another was stopped,
         and `transfer.load` reads what is complete.
@@ -102,7 +105,7 @@ def transfer(
         raise ParameterError("transfer is for a config without cross attention; got cross=True")
     if all(config.mixer(layer) is not None for layer in range(config.layers)):
         raise ParameterError("transfer is for layers of attention; all layers of this config are gated")
-    asked = settings_of(num_features, kind, window, shared, output_scale, sequences, length, seed)
+    asked = settings_of(num_features, kind, window, shared, output_scale, sequences, length, rng)
 
     def record(recorder: Recorder) -> None:
         for batch in batches:

@@ -14,7 +14,7 @@ from kernattn.transformer import Config, forward, generate, initial_params, pref
 
 CONFIG = Config(dim=8, layers=2, heads=2, vocab=7, length=24, hidden=8)
 TOKENS = np.random.default_rng(0).integers(7, size=(6, 24))
-FEW = {"sequences": 6, "window": 4}
+FEW = {"sequences": 6, "window": 4, "rng": 0}
 pytestmark = pytest.mark.filterwarnings("ignore:a fit was no better")  # few steps and few rows
 
 
@@ -77,7 +77,7 @@ def test_errors_are_of_sequences_that_no_fit_saw(monkeypatch):
     monkeypatch.setattr(_fit, "_error", judged)
     one = Config(dim=8, layers=1, heads=2, inputs=3, positions=None, output=None)
     x = np.random.default_rng(0).standard_normal((6, 24, 3)).astype(np.float32)
-    transfer(params_of(one), one, [x[:3], x[3:]], 8, sequences=5)
+    transfer(params_of(one), one, [x[:3], x[3:]], 8, sequences=5, rng=0)
     fitted = np.concatenate(seen["rows"])
     for rows in seen["held"]:
         assert len(rows) == 1
@@ -154,6 +154,12 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch, moved):
     assert calls == ["layers.0", "layers.1", "layers.1"]
     assert made.fingerprint == moved.fingerprint == ka.transfer.load(folder).fingerprint
     again = transfer(params_of(), CONFIG, iter(()), 8, folder=folder, **FEW)  # nothing is run
+    anyone = transfer(params_of(), CONFIG, iter(()), 8, folder=folder, **FEW | {"rng": None})  # the folder's
+    with pytest.warns(DeprecationWarning, match=r"transfer\(seed=\) is now rng="):
+        older = transfer(params_of(), CONFIG, iter(()), 8, folder=folder, seed=0, sequences=6, window=4)
+    assert again.fingerprint == anyone.fingerprint == older.fingerprint
+    with pytest.raises(errors.ParameterError, match="another rng: rng=0"):
+        transfer(params_of(), CONFIG, iter(()), 8, folder=folder, **FEW | {"rng": np.random.default_rng(1)})
     assert [layer.errors for layer in again.layers] == [layer.errors for layer in moved.layers]
     x = TOKENS[:2]
     np.testing.assert_array_equal(*(forward(params_of(), CONFIG, x, attention=each) for each in (again, moved)))
@@ -177,7 +183,7 @@ def test_random_maps_are_kept_where_fits_do_not_help(monkeypatch):
     monkeypatch.setattr(learn, "MOST", 30.0)
     one = Config(dim=8, layers=1, heads=2, vocab=7, length=24, hidden=0)
     with pytest.warns(UserWarning, match=r"no better than a random map, which these have: layers\.0: 0"):
-        made = transfer(params_of(one), one, [TOKENS], 8, sequences=6, shared=True, output_scale=True)
+        made = transfer(params_of(one), one, [TOKENS], 8, sequences=6, shared=True, output_scale=True, rng=0)
     assert made["layers.0"].random_heads == (0,)
     assert len(made["layers.0"].heads.scale) == 2
 
