@@ -7,8 +7,10 @@ import pytest
 
 import kernattn as ka
 from kernattn._maps.spec import MapSpec
+from kernattn._sums.peaked import PeakedSum
 from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap, ScaledFeatures
+from kernattn.ops.window_step import OP as STEP
 from laws import arrays
 from refusals import refused
 from xp import KINDS, to_numpy
@@ -128,6 +130,63 @@ def test_tokens_one_by_one_in_memory_of_one_size():
         sizes.add(sum(x.nbytes for x in state[:-1]))
     assert len(sizes) == 1
     assert all(x.base is None or x.base.nbytes <= 2 * x.nbytes for x in state[:-1])  # no view of all tokens
+
+
+@pytest.mark.parametrize("name", ["positive", "trigonometric", "fitted"])
+def test_a_step_in_loops_is_that_of_array_operations(name):
+    """Of heads that share keys, with biases, tokens masked in one sequence alone, and in narrow dtypes."""
+    phi, bias = FITTED if name == "fitted" else MAPS[name], np.array([[0.4], [-1.0]])
+    q, k, v = tokens(30, seed=11)
+    mask = np.random.default_rng(2).random((2, 1, 1, 30)) < 0.7
+    states = [A.initial_window_state(phi, 5, (2, 2, 1), 3, like=k)] * 2
+    for t in range(30):
+        given = [x[..., t, :] for x in (q, k, v)]
+        before = [x.copy() for x in (*given, *states[0][:-1])]
+        made = [
+            A.window_attention_step(each, *given, phi, key_mask=mask[..., t], near_bias=bias, backend=backend)
+            for each, backend in zip(states, ("cpu", "reference"), strict=True)
+        ]
+        for x, y in zip((*given, *states[0][:-1]), before, strict=True):
+            np.testing.assert_array_equal(x, y)  # nothing is written into
+        (out, states[0]), (wanted, states[1]) = made
+        np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(*(x.z * np.exp(x.peak) for x in states), rtol=1e-9)
+        np.testing.assert_allclose(*(x.s * np.exp(x.peak)[..., None] for x in states), rtol=1e-9, atol=1e-10)
+        there = states[0].present[..., None]  # where there is no token, anything may stand
+        np.testing.assert_array_equal(states[0].present, states[1].present)
+        np.testing.assert_array_equal(states[0].k * there, states[1].k * there)
+    for dtype, tolerance in (("float32", 1e-5), ("float16", 2e-3)) if name == "positive" else ():
+        state = A.WindowState(
+            *(x.astype("float32") for x in states[1][:3]), *(x.astype(dtype) for x in states[1][3:5]), *states[1][5:]
+        )
+        out, after = A.window_attention_step(state, *(x.astype(dtype) for x in given), phi, near_bias=bias)
+        wanted, _ = A.window_attention_step(states[1], *given, phi, near_bias=bias, backend="reference")
+        assert out.dtype == after.k.dtype == dtype
+        np.testing.assert_allclose(out, wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_a_step_by_its_array_operations_is_that_of_the_loop():
+    given = tokens(9, seed=12)
+    state = A.window_attention(*(x[..., :8, :] for x in given), POSITIVE, 4)[1]
+    q, k, v = (x[..., 8, :] for x in given)
+    mask, bias = np.array([[[True]], [[False]]]), np.full((2, 2, 2), 0.3)
+    arguments = (*state[3:6], q, k, v, POSITIVE.query_spec, POSITIVE.key_spec, 0.5, mask, bias)
+    sums = PeakedSum(*state[:3])
+    (out, *rest), (wanted, *same) = (STEP.function(name)(sums, *arguments) for name in ("cpu", "reference"))
+    np.testing.assert_allclose(out, wanted, rtol=1e-12, atol=1e-13)
+    for x, y in zip(rest[1:], same[1:], strict=True):
+        np.testing.assert_array_equal(x, y)
+    np.testing.assert_allclose(*(x.z * np.exp(x.peak) for x in (rest[0], same[0])), rtol=1e-12)
+    np.testing.assert_allclose(*(x.s * np.exp(x.peak)[..., None] for x in (rest[0], same[0])), rtol=1e-12, atol=1e-13)
+
+
+def test_a_step_of_values_near_the_end_of_floats_is_that_of_whole_sequences():
+    q, k, v = (x.astype("float32") for x in tokens(9, seed=12))
+    v = v * np.float32(1e38)
+    state = A.window_attention(*(x[..., :8, :] for x in (q, k, v)), POSITIVE, 4)[1]
+    out, _ = A.window_attention_step(state, *(x[..., 8, :] for x in (q, k, v)), POSITIVE)
+    wanted, _ = A.window_attention(q, k, v, POSITIVE, 4)
+    np.testing.assert_allclose(out, wanted[..., 8, :], rtol=1e-5)
 
 
 @pytest.mark.parametrize("backend", [None, "reference"])

@@ -14,7 +14,15 @@ from kernattn._runtime.checks import whole_number
 from kernattn._sums.peaked import PeakedSum
 from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._linear import check_causal
-from kernattn.attention._mechanisms.hybrid import bias_of, numbers_of, op_arguments, run_segments, segment_runs
+from kernattn.attention._lowering import sums_of
+from kernattn.attention._mechanisms.hybrid import (
+    bias_of,
+    numbers_of,
+    op_arguments,
+    run_segments,
+    scale_of,
+    segment_runs,
+)
 from kernattn.attention._mechanisms.window_states import (
     WindowState,
     arranged,
@@ -26,7 +34,9 @@ from kernattn.attention._mechanisms.window_states import (
     window_of,
 )
 from kernattn.attention.patterns import local
-from kernattn.features import FeatureMap
+from kernattn.features import FeatureMap, LearntMap
+from kernattn.ops.dispatch import missing
+from kernattn.ops.window_step import OP as STEP
 
 
 @traceable("window_attention")
@@ -168,12 +178,47 @@ def window_attention_step(
     """
     check_arrays("qkv", q, k, v, phi=feature_map(phi), key_mask=key_mask, tokens=False)
     window = window_of(state)
+    found = _step_in_loops(state, q, k, v, phi, window, key_mask, near_bias, backend)
+    if found is not None:
+        return found
     mask = None if key_mask is None else key_mask[..., None]
     q, k, v = (x[..., None, :] for x in (q, k, v))
     out, after = window_attention(
         q, k, v, phi, window, state=state, key_mask=mask, near_bias=near_bias, backend=backend
     )
     return out[..., 0, :], after
+
+
+def _step_in_loops(
+    state: WindowState,
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    window: int,
+    key_mask: Array | None,
+    near_bias: Any,
+    backend: str | None,
+) -> tuple[Array, WindowState] | None:
+    """Return what `window_attention_step` does by the loop of a token, None where it does not take these arrays."""
+    if backend not in (None, "cpu") or missing("cpu") is not None:
+        return None
+    specs = phi.query_spec, phi.key_spec
+    if window == 0 or isinstance(phi, LearntMap) or specs[0] is None or specs[1] is None:
+        return None
+    if specs[0].per_feature != specs[1].per_feature:
+        return None
+    rows = [x[..., None, :] for x in (q, k, v)]
+    bias = bias_of(near_bias, *rows)
+    given = (q, k, v, *state[:-1], *(x for x in (key_mask, bias) if x is not None))
+    if not all(isinstance(x, np.ndarray) or STEP.choose(x) == "cpu" for x in given):
+        return None
+    check_window_state(state, phi, window, *rows)
+    arguments = (state.k, state.v, state.present, q, k, v, *specs, scale_of(phi, q.shape[-1]), key_mask, bias)
+    out, sums, keys, values, present = STEP.implementation(v, backend)(sums_of(state.linear), *arguments)
+    if out is None:
+        return None
+    return out, WindowState(sums.s, sums.z, sums.peak, keys, values, present, state.fingerprint)
 
 
 class Arrangement(NamedTuple):

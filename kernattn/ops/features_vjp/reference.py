@@ -55,9 +55,8 @@ def pull_back(x: Array, spec: MapSpec, f: Array, scale: bool, learn: bool) -> Ma
 def slope(x: Array, spec: MapSpec) -> Array:
     """Return the derivative of each row's log scale, (..., n, d)."""
     xp = namespace(x=x)
-    slope = xp.zeros_like(x)
-    if spec.row_weights is not None:
-        slope = slope + 2 * constant(xp, spec.row_weights, x.dtype, x) * x
+    weights = spec.row_weights
+    slope = xp.zeros_like(x) if weights is None else constant(xp, 2 * weights, x.dtype, x) * x
     if spec.row_form is not None:
         form = spec.row_form
         factor, centre, linear = (constant(xp, part, x.dtype, x) for part in (form.factor, form.centre, form.linear))

@@ -96,7 +96,11 @@ def pull_parts(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangent
         of_bias = xp.astype(of_bias, given.near_bias.dtype, copy=False)
     of_rows = _of_log_scale(xp, given.q, given.q_spec, -of_near, learn)
     if of_rows is not None:
-        dq, q_numbers = dq + of_rows.x, _added(q_numbers, of_rows)
+        q_numbers = _added(q_numbers, of_rows)
+        if host:  # in place: large arrays cost more to get than to fill
+            dq += of_rows.x
+        else:
+            dq = dq + of_rows.x
     q_numbers = MapCotangent(dq) if q_numbers is None else q_numbers
     k_numbers = _added(k_numbers, MapCotangent(dk))
     return q_numbers._replace(x=dq), k_numbers._replace(x=dk), dv, before, of_bias
@@ -155,4 +159,9 @@ def _of_log_scale(xp: ModuleType, x: Array, spec: MapSpec, dr: Array, learn: boo
         offset = None if spec.offset is None else offset
     if learn and spec.row_weights is not None:
         weights = xp.sum(xp.reshape(dr * x * x, (-1, x.shape[-1])), axis=0)
-    return MapCotangent(dr * slope(x, spec), omega, offset, weights)
+    dx = slope(x, spec)
+    if isinstance(dx, np.ndarray) and dx.dtype == dr.dtype:
+        dx *= dr
+    else:
+        dx = dx * dr
+    return MapCotangent(dx, omega, offset, weights)
