@@ -84,6 +84,8 @@ class Door:
     def _other(self, value: Any, lend: Lend | None, own: Own | None) -> Any:
         if isinstance(value, tuple):
             return tuple.__new__(type(value), self.lent(value, lend, own))
+        if isinstance(value, list):
+            return self.lent(value, lend, own)
         if isinstance(value, (np.ndarray, self.library.kind)) or getattr(value, "_of_arrays", False):
             raise CannotLend("it is of another kind")
         (self.maps if hasattr(value, "_of_arrays") else self.others).add(type(value))

@@ -52,6 +52,8 @@ class Call:
             elif kind in maps:
                 self.key.append(id(x))
                 self.maps.append(x)
+            elif kind is float:
+                self.key += kind, x.hex()  # 0.0 and -0.0 are equal
             elif kind in _CONSTANTS:
                 self.key += kind, x
             elif isinstance(x, tuple):
@@ -83,6 +85,8 @@ class Known:
     def __init__(self, note: "_Note", result: Any, call: Call) -> None:
         if note.outputs is None:
             raise CannotLend("it calls no op")
+        if not all(map(_frozen, call.maps)):
+            raise CannotLend("a map may change")
         given, made = _Source("a", call.arrays), _Source("o", note.outputs)
         arguments = ", ".join(given.of(x) for x in note.arguments)
         made.constants = given.constants
@@ -140,6 +144,11 @@ def _compiled(arguments: str, result: str) -> Callable[..., Any]:
     made: dict[str, Any] = {"new": tuple.__new__}
     exec(body, made)
     return made["call"]  # type: ignore[no-any-return]
+
+
+def _frozen(phi: Any) -> bool:
+    """Return whether a map is a frozen value, as all should be; what a user wrote may have other numbers later."""
+    return bool(getattr(getattr(type(phi), "__dataclass_params__", None), "frozen", False))
 
 
 def _on_the_host(backend: str | None, op: Any) -> Callable[..., Any]:

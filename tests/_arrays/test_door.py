@@ -10,6 +10,7 @@ import kernattn as ka
 import maps
 from kernattn._arrays.door import crossed_at_once
 from kernattn.errors import DTypeError, MixedLibraryError, ParameterError, StateMismatchError
+from seam import MapSpec
 from xp import to_numpy
 
 torch = pytest.importorskip("torch")
@@ -70,6 +71,7 @@ def watched():
 
     yield "a subclass", lambda: seen(x.as_subclass(Mine))
     yield "another library", lambda: seen(x, np.ones(2))
+    yield "a list of another library", lambda: seen(x, [np.ones(2)])
     yield "a state of another library", lambda: seen(x, ka.key_state(x.numpy(), x.numpy(), PHI))
     yield "a number that is learnt", lambda: seen(x, ka.with_numbers(maps.make("positive-softmax"), omega=omega))
     yield "no spec", lambda: seen(x, maps.make("polynomial"))
@@ -176,6 +178,10 @@ def test_calls_of_a_form_that_was_seen_are_those_of_the_function():
                     token, _ = ka.linear_attention_step(state, *(x[:, 0] for x in given), phi)
                     wanted, _ = ka.linear_attention_step(after, *(x[:, 0] for x in host), phi)
                     np.testing.assert_array_equal(to_numpy(token), wanted)
+    for scale in (0.0, -0.0):
+        out, _ = ka.gated_linear_attention(q, k, v, scale=scale)
+        wanted, _ = ka.gated_linear_attention(*(x.numpy() for x in (q, k, v)), scale=scale)
+        np.testing.assert_array_equal(torch.signbit(out), np.signbit(wanted))
     for scale in (0.5, 2.0):  # a number of an array
         out = ka.softmax_attention(q, k, v, scale=torch.tensor(scale))
         np.testing.assert_allclose(out, ka.softmax_attention(*(x.numpy() for x in (q, k, v)), scale=scale), rtol=1e-5)
@@ -187,6 +193,31 @@ def test_calls_of_a_form_that_was_seen_are_those_of_the_function():
         ka.gated_linear_attention(q, k, v, g=-GATE)
     with pytest.raises(StateMismatchError):
         ka.linear_attention_step(state, q[:, 0], k[:, 0], v[:, 0], PHI)
+
+
+class Rising(ka.features.FeatureMap):
+    """A user's map that is not frozen."""
+
+    dim, power = maps.DIM, 1.0
+    spec = property(lambda self: MapSpec("exp", self.power * np.eye(maps.DIM)))
+
+    def num_features_of(self, dim):
+        return dim
+
+    def scaled_query(self, x):
+        raise NotImplementedError
+
+    def redraw(self, rng=None):
+        return self
+
+
+def test_maps_that_change_are_asked_each_time():
+    q, k, v = rows()
+    phi = Rising()
+    for power in (1.0, 2.0):
+        phi.power = power
+        out = ka.linear_attention(q, k, v, phi)
+        np.testing.assert_array_equal(out, ka.linear_attention(*(x.numpy() for x in (q, k, v)), phi))
 
 
 def test_maps_are_not_kept_by_what_is_known_of_them():
