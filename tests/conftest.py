@@ -217,7 +217,6 @@ if find_spec("threadpoolctl"):
     from threadpoolctl import threadpool_limits
 
 if find_spec("numba"):  # what Numba compiles in a test, its own np.zeros among it, gets the plain functions
-    import numba.np.arrayobj  # which notes what np.empty is
     from numba.core.caching import FunctionCache
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.dispatcher import Dispatcher
