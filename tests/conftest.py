@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections import Counter
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -217,6 +218,7 @@ if find_spec("threadpoolctl"):
     from threadpoolctl import threadpool_limits
 
 if find_spec("numba"):  # what Numba compiles in a test, its own np.zeros among it, gets the plain functions
+    import_module("numba.np.arrayobj")  # which learns what np.empty is before it is another
     from numba.core.caching import FunctionCache
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.dispatcher import Dispatcher
