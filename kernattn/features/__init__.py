@@ -14,6 +14,7 @@ from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct
 from kernattn.features._deterministic.additive_chi2 import AdditiveChi2Features
 from kernattn.features._deterministic.cosformer import Cosformer, cosformer
 from kernattn.features._deterministic.elementwise import Elementwise, elu1, exp, relu
+from kernattn.features._deterministic.linear import Linear, linear
 from kernattn.features._deterministic.quadrature import RULES, Quadrature, quadrature
 from kernattn.features._exponential import tilts as _tilts
 from kernattn.features._exponential.asymmetric import AsymmetricExponential
@@ -69,6 +70,7 @@ __all__ = [
     "Hilbert",
     "Hyperbolic",
     "LearntMap",
+    "Linear",
     "MapSpec",
     "Monomials",
     "Nystrom",
@@ -98,6 +100,7 @@ __all__ = [
     "from_function",
     "generalized",
     "hilbert",
+    "linear",
     "load",
     "nystrom",
     "polynomial",

@@ -12,6 +12,7 @@ from kernattn.features._choose.table import ESTIMATORS
 from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct
 from kernattn.features._deterministic.cosformer import Cosformer
 from kernattn.features._deterministic.elementwise import Elementwise
+from kernattn.features._deterministic.linear import Linear
 from kernattn.features._deterministic.quadrature import Quadrature
 from kernattn.features._fitted.map import Fitted
 from kernattn.features._hilbert.map import Hilbert
@@ -30,6 +31,7 @@ MAPS: tuple[type, ...] = (  # besides those of `ESTIMATORS`
     Fitted,
     Generalized,
     Hilbert,
+    Linear,
     Nystrom,
     Quadrature,
     ScaledMap,

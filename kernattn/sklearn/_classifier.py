@@ -28,8 +28,9 @@ class FeatureClassifier(Classifier, LeastSquares):
         least squared error on folds of 2,048 of the first rows and of 256 features: 1, 2, 4, 8 or 16 times "scale", or
         that of the largest evidence. "ard" is one for each column, by the evidence; None is "tune" for a kernel by
         name.
-    ridge, objective, fit_intercept : object
-        The penalty :math:`\lambda`, how it is chosen, and the intercept b, as `FeatureRidge` takes them, for K classes.
+    ridge, objective, fit_intercept, linear : object
+        The penalty :math:`\lambda`, how it is chosen, the intercept b, and whether a line is beside the kernel, as
+        `FeatureRidge` takes them, for K classes.
 
     Attributes
     ----------

@@ -1,16 +1,19 @@
-"""The lengthscale that targets or labels prefer."""
+"""The lengthscale that targets or labels prefer, and whether a line beside the kernel, or alone, does better."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
-from kernattn.errors import KernattnError
-from kernattn.features import FeatureMap, random_features
-from kernattn.kernels import Cauchy, Kernel, Laplacian, Periodic, Sech, SkewedChi2
+from kernattn._runtime.checks import boolean
+from kernattn.errors import KernattnError, ParameterError
+from kernattn.features import FeatureMap, Linear, random_features
+from kernattn.kernels import Cauchy, Kernel, Laplacian, Periodic, Sech, SkewedChi2, usual_lengthscale
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import lowest_ridge
 from kernattn.solvers._check import take_rows
@@ -26,8 +29,10 @@ ROWS, FEATURES = 2048, 256  # that a search looks at
 FEW = 25  # rows that differ, below which the evidence tells nothing
 STEPS = 30
 FACTORS = (1.0, 2.0, 4.0, 8.0)  # of the usual lengthscale, which labels choose among
+SAME = 1e-13  # of a column's mean: a deviation of less is rounding
 ONE_THREAD = 1, "blas"  # of small eigenproblems, two threads wait for each other
 LINE = 16.0  # times it, functions are nearly lines
+BESIDE_LINE = (1.0, 2.0, 4.0)  # of the usual lengthscale, which labels choose among where a line is beside
 
 
 class _Seen(NamedTuple):
@@ -35,6 +40,25 @@ class _Seen(NamedTuple):
 
     rows: Float64  # (r, d)
     targets: Float64  # (r, c)
+
+
+class Found(NamedTuple):
+    """What a search prefers: a kernel, with a line beside it or not; or the line alone."""
+
+    kernel: Stationary
+    line: Linear | None = None
+    alone: bool = False
+
+
+def line_of(x: Array, weights: Float64 | None) -> Linear:
+    """Return the map of a line, in units of the columns' deviations, of a mean squared norm of 1 over the rows."""
+    rows = to_numpy64(x)
+    shares = None if weights is None else weights
+    mean = np.average(rows, axis=0, weights=shares)
+    deviation = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=shares))
+    size = np.maximum(np.abs(mean), np.finfo(float).tiny)
+    unit = np.where(deviation > SAME * size, deviation, np.maximum(size, 1.0))
+    return Linear(unit * np.sqrt(rows.shape[1]), mean)
 
 
 def usual_projection(kernel: Kernel) -> str:
@@ -53,19 +77,22 @@ def tune_by_evidence(kernel: Stationary, ard: bool, x: Array, y: Float64, weight
         return _of_evidence(kernel, ard, _distinct(x, y, weights))
 
 
-def tune_by_folds(kernel: Stationary, x: Array, y: Float64, weights: Float64 | None) -> Stationary:
-    """Return a kernel with the lengthscale of the least squared error on rows left out.
+def tune_by_folds(kernel: Stationary, x: Array, y: Float64, weights: Float64 | None, linear: bool | None) -> Found:
+    """Return what has the least squared error on rows left out.
 
-    The evidence's is tried, and 1, 2, 4, 8 and 16 times the kernel's own, on the rows, targets and features of
-    `tune_by_evidence`. The evidence believes in normal noise: where targets have heavy tails, as counts have, it
-    explains the largest by a short lengthscale.
+    The evidence's lengthscale is tried, and 1, 2, 4, 8 and 16 times the kernel's own, on the rows, targets and features
+    of `tune_by_evidence`. The evidence believes in normal noise: where targets have heavy tails, as counts have, it
+    explains the largest by a short lengthscale. A line is beside the kernel unless `linear` is False; None tries it
+    alone, too.
     """
     with threadpool_limits(*ONE_THREAD):
         seen = _distinct(x, y, weights)
         found = _of_evidence(kernel, False, seen)
         if found is kernel:
-            return kernel
-        tried = [found, *(_longer(kernel, by) for by in (*FACTORS, LINE))]
+            return Found(kernel, line_of(x, weights) if linear else None)
+        line = None if linear is False else line_of(x, weights)
+        tried = [Found(each, line) for each in (found, *(_longer(kernel, by) for by in (*FACTORS, LINE)))]
+        tried += [Found(kernel, line, True)] if linear is None else []
         return tried[int(np.argmin([_left_out(each, seen) for each in tried]))]
 
 
@@ -73,6 +100,10 @@ def _of_evidence(kernel: Stationary, ard: bool, seen: _Seen) -> Stationary:
     """Return the kernel of the largest evidence, or the one that is given where rows tell nothing."""
     if len(seen.rows) < FEW or not seen.targets.shape[1]:
         return kernel
+    if ard:  # from each column's spread, so that units do not matter
+        spread = seen.rows.std(axis=0)
+        spread = np.where(spread > SAME * np.abs(seen.rows).max(axis=0), spread, 1.0)
+        kernel = replace(kernel, lengthscale=usual_lengthscale(seen.rows / spread) * spread)  # type: ignore[type-var]
     search = Search(_draw_for(kernel, seen), seen.rows, seen.targets, OBJECTIVES["evidence"])
     try:
         return search_lengthscales(search, "evidence", ard, STEPS, quiet=True).kernel
@@ -80,11 +111,11 @@ def _of_evidence(kernel: Stationary, ard: bool, seen: _Seen) -> Stationary:
         return kernel
 
 
-def _left_out(kernel: Stationary, seen: _Seen) -> float:
+def _left_out(found: Found, seen: _Seen) -> float:
     """Return the squared error on rows of folds left out, at the penalties that a fit takes; infinity for none."""
     of = folds_of(seen.rows)
     try:
-        phi = _draw_for(kernel, seen)
+        phi = _map(found, seen.rows, min(FEATURES, 2 * len(seen.rows)))
         folds = [moments(seen.rows[of == fold], phi, y=seen.targets[of == fold]) for fold in np.unique(of)]
         fit = choose(folds, "folds", True, lowest_ridge(add_folds(folds)))
         return float(np.trace(cross_validate(folds, fit.penalty).mse))
@@ -112,15 +143,48 @@ def _distinct(x: Array, y: Float64, weights: Float64 | None) -> _Seen:
 
 
 def tune_by_log_loss(
-    kernel: Stationary, x: Array, labels: NDArray[Any], weights: Float64 | None, intercept: bool
-) -> Stationary:
-    """Return a kernel with the lengthscale, 1, 2, 4 or 8 times its own, of the least log loss on rows left out."""
+    kernel: Stationary,
+    x: Array,
+    labels: NDArray[Any],
+    weights: Float64 | None,
+    intercept: bool,
+    linear: bool | None,
+) -> Found:
+    """Return what has the least log loss on rows left out: 1, 2, 4 or 8 times the kernel's own lengthscale.
+
+    A line is beside the kernel where `linear` says so. None tries both, and the line alone.
+    """
     classes = np.unique(labels)
-    tried = [_longer(kernel, by) for by in FACTORS]
-    maps = [_draw(each, x.shape[1], FEATURES) for each in tried]
+    line = None if linear is False else line_of(x, weights)
+    tried = [Found(_longer(kernel, by), line if linear else None) for by in FACTORS]
+    if linear is None:
+        tried += [*(Found(_longer(kernel, by), line) for by in BESIDE_LINE), Found(kernel, line, True)]
     with threadpool_limits(*ONE_THREAD):
-        losses = [hold_out(x, labels, weights, phi, classes, intercept).loss for phi in maps]
+        losses = [hold_out(x, labels, weights, _map(each, x), classes, intercept).loss for each in tried]
     return tried[int(np.argmin(losses))]  # NaN of all stands for the first
+
+
+def _map(found: Found, x: Array, features: int = FEATURES) -> FeatureMap:
+    if found.alone:
+        assert found.line is not None
+        return found.line
+    phi = _draw(found.kernel, x.shape[1], features)
+    return phi if found.line is None else phi + found.line
+
+
+def with_line(
+    found: Found | None, linear: bool | None, x: Array, weights: Float64 | None, draw: Callable[[], FeatureMap]
+) -> FeatureMap:
+    """Return the map that a search found, or the drawn one, with a line beside it where that is asked for."""
+    if linear is not None:
+        boolean("linear", linear)
+    if linear and sparse.issparse(x):
+        raise ParameterError("linear must be False or None for sparse rows: a line takes the columns' means off")
+    if found is not None and found.alone:
+        assert found.line is not None
+        return found.line
+    line = found.line if found is not None else line_of(x, weights) if linear else None
+    return draw() if line is None else draw() + line
 
 
 def _longer(kernel: Stationary, by: float) -> Stationary:

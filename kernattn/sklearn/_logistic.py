@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from kernattn._arrays.namespaces import Array
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import array_beside, check_labels, check_ridge, signs_of
-from kernattn.sklearn._lengthscale import tune_by_evidence, tune_by_log_loss
+from kernattn.sklearn._lengthscale import Found, tune_by_evidence, tune_by_log_loss, with_line
 from kernattn.sklearn._maps import Classifier, RandomMapEstimator, draw_map, make_kernel
 from kernattn.solvers import logistic
 from kernattn.solvers._check import take_rows
@@ -32,6 +32,9 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
         The map and its draw, as `RandomFeatures` takes them. A lengthscale of "tune" is 1, 2, 4 or 8 times "scale",
         whichever has the least log loss on rows left out; "ard" is one for each column, by the evidence of targets 1
         and -1. None is "tune" for a kernel by name.
+    linear : bool or None
+        Whether a line, of columns in units of their deviations, is beside the kernel. None lets rows left out choose
+        where they tune the lengthscale: the kernel, both, or the line alone; else it is False.
     ridge : float or None
         The penalty :math:`\lambda`; scikit-learn's C is one over it. None takes the largest whose log loss on rows left
         out is within one standard error of the least, in the folds of `kernattn.solvers.logistic` without a penalty.
@@ -66,6 +69,7 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
     ridge: float | None = None
     fit_intercept: bool = True
     max_iter: int = 1000
+    linear: bool | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit rows X (n, d) with labels y (n,); `sample_weight` (n,) says how often each counts."""
@@ -77,12 +81,17 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
             x, y, weights = take_rows(x, kept), y[kept], weights[kept]
         counts, classes = array_beside(x, weights), np.unique(y)
 
+        found: Found | None = None
+
         def search(kernel: Stationary, ard: bool) -> Stationary:
+            nonlocal found
             if ard:
                 return tune_by_evidence(kernel, ard, x, signs_of(y, classes), weights)
-            return tune_by_log_loss(kernel, x, y, weights, self.fit_intercept)
+            found = tune_by_log_loss(kernel, x, y, weights, self.fit_intercept, self.linear)
+            return found.kernel
 
-        phi = draw_map(self, x, make_kernel(self.kernel, self.lengthscale, x, counts, search))
+        kernel = make_kernel(self.kernel, self.lengthscale, x, counts, search)
+        phi = with_line(found, self.linear, x, weights, lambda: draw_map(self, x, kernel))
         penalty = self.ridge
         if penalty is None and len(classes) > 1:
             choice = hold_out(x, y, weights, phi, classes, self.fit_intercept, cautious=True)

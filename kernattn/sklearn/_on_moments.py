@@ -8,19 +8,21 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn._arrays.namespaces import Array, Float64
+from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
-from kernattn.features import LANDMARKS, FeatureMap
+from kernattn.features import LANDMARKS, Concatenated, FeatureMap, Linear
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
-from kernattn.sklearn._lengthscale import tune_by_evidence, tune_by_folds
+from kernattn.sklearn._lengthscale import Found, tune_by_evidence, tune_by_folds, with_line
 from kernattn.sklearn._maps import RandomMapEstimator, draw_map, make_kernel
 from kernattn.solvers import Moments, Ridge, moments, ridge
 from kernattn.solvers._check import take_rows
 from kernattn.solvers._digests import FOLDS, folds_of
+from kernattn.solvers._ridge import mean_fit
 
 FEW = 100  # rows that tell a lengthscale to a tenth
 DISTINCT = 25  # rows that differ: of fewer, folds lack what is near those that are left out
@@ -30,6 +32,8 @@ class OnMoments(RandomMapEstimator, ABC):
     """An estimator whose fit is a function of moments, which is evaluated when it is first asked for."""
 
     moments_: Moments
+    _row: tuple[float, ...] | None  # the first that counts
+    _alike: bool  # whether all rows are that one
     _sums: dict[int, Moments]  # of each fold; of all rows where there are none
     _min_rows: ClassVar[int] = 2
     _judged_by_folds: ClassVar[bool] = False  # whether squared errors on rows left out choose a lengthscale
@@ -65,8 +69,12 @@ class OnMoments(RandomMapEstimator, ABC):
     def _warn_of_few(self, first: bool) -> None:
         """Warn where few rows have chosen what later ones do not change."""
         scale, n = self.lengthscale, self.moments_.n
-        by_rows = scale is None and isinstance(self.kernel, str) and hasattr(self.feature_map_, "kernel")
-        by_rows = by_rows and isinstance(self.feature_map_.kernel, Stationary)  # type: ignore[attr-defined]
+        phi = self.feature_map_
+        drawn = phi.maps[0] if isinstance(phi, Concatenated) else phi  # beside a line
+        by_rows = (
+            scale is None and isinstance(self.kernel, str) and isinstance(getattr(drawn, "kernel", None), Stationary)
+        )
+        by_rows = by_rows or isinstance(drawn, Linear)
         if first and n < FEW and (by_rows or isinstance(scale, str) or self.estimator in LANDMARKS):
             warn_user(
                 f"the first {n} rows choose the lengthscale or the landmarks, and later rows change neither: give "
@@ -99,16 +107,20 @@ class OnMoments(RandomMapEstimator, ABC):
 
     def _draw(self, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:
         """Return the map for the first rows, whose targets may tune its lengthscale."""
+        linear: bool | None = getattr(self, "linear", False)
+        found: Found | None = None
 
         def search(kernel: Stationary, ard: bool) -> Stationary:
+            nonlocal found
             assert y is not None
             if self._judged_by_folds and not ard:
-                return tune_by_folds(kernel, x, y, weights)
+                found = tune_by_folds(kernel, x, y, weights, linear)
+                return found.kernel
             return tune_by_evidence(kernel, ard, x, y, weights)
 
         counts = array_beside(x, weights)
         kernel = make_kernel(self.kernel, self.lengthscale, x, counts, None if y is None else search)
-        return draw_map(self, x, kernel)
+        return with_line(found, linear, x, weights, lambda: draw_map(self, x, kernel))
 
     @property
     def _begun(self) -> bool:
@@ -130,18 +142,29 @@ class LeastSquares(OnMoments):
     ridge: Any = None
     objective: str = "folds"
     fit_intercept: bool = True
+    linear: bool | None = None
     _judged_by_folds: ClassVar[bool] = True
 
     def _add(self, x: Array, y: Float64 | None, weights: Float64 | None, first: bool) -> None:
         if self.ridge is not None and y is not None:
             check_ridge(self.ridge, 1 if y.ndim == 1 else y.shape[1])
         super()._add(x, y, weights, first)
+        if sparse.issparse(x):
+            self._row, self._alike = None, False
+            return
+        rows = to_numpy64(x)
+        rows = rows if weights is None else rows[weights != 0]
+        if first:
+            self._row, self._alike = tuple(rows[0].tolist()), True
+        self._alike = self._alike and bool(np.all(rows == np.array(self._row)))
 
     def _split(self, x: Array) -> NDArray[np.int64] | None:
         name = one_of("objective", self.objective, ("folds", "evidence", "gcv"))
         return None if self.ridge is not None or name != "folds" else folds_of(x)
 
     def _solve(self, m: Moments) -> Ridge:
+        if self.fit_intercept and self._alike:
+            return mean_fit(m)
         folds = [_count_rows(each) for each in self._sums.values() if each.n]
         whole = len(folds) < 2 or any(m.n - each.n < 2 for each in folds)  # too few rows, or a penalty that is given
         whole = whole or _uneven([each.n for each in folds])

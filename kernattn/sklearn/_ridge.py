@@ -23,6 +23,9 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         least squared error on folds of 2,048 of the first rows and of 256 features: 1, 2, 4, 8 or 16 times "scale", or
         that of the largest evidence. "ard" is one for each column, by the evidence; None is "tune" for a kernel by
         name.
+    linear : bool or None
+        Whether a line, of columns in units of their deviations, is beside the kernel. None is True where folds tune the
+        lengthscale, or they prefer the line alone; else it is False.
     ridge : float, (c,) array_like or None
         The penalty :math:`\lambda`, on the sum over rows. None takes the best by `objective`, for each target its own,
         but none below 1e-5 of the features' mean squared norm; a warning says if the best is at that limit.

@@ -188,9 +188,10 @@ def ridge(
         eigenvalue. None takes the best by `objective`, for each target its own.
     objective : {None, "folds", "evidence", "gcv"}
         What the choice of a penalty makes best: n / 2 times the logarithm of the error on folds that are left out, that
-        of `cross_validate`, less the log evidence, where that error is at most twice the mean's; the evidence; or
-        generalised cross-validation. None takes folds where moments of folds are given, else the evidence. The page on
-        penalties compares them on real tables: generalised cross-validation fails most often.
+        of `cross_validate`, less the log evidence, where that error is at most twice the mean's, or that error alone,
+        whichever has the larger penalty; the evidence; or generalised cross-validation. None takes folds where moments
+        of folds are given, else the evidence. The page on penalties compares them on real tables: generalised
+        cross-validation fails most often.
     intercept : bool
         Fit b too; else it is 0.
     lowest : float
@@ -247,7 +248,14 @@ def choose(moments: Moments | Sequence[Moments], objective: str, intercept: bool
     mse = cross_validate(moments, grid, intercept=intercept).mse.reshape(GRID, -1)
     score = fit._spectrum.rows / 2 * np.log(np.maximum(mse, LEAST)) - _log_evidence(fit._spectrum, grid)
     score[mse > MOST * mse[-1]] = np.inf
-    return _fit(fit, grid[np.argmin(score, axis=0)])
+    return _fit(fit, grid[np.maximum(np.argmin(score, axis=0), np.argmin(mse, axis=0))])
+
+
+def mean_fit(moments: Moments) -> Ridge:
+    """Return the fit of rows that are all the same: the targets' mean, by a penalty that leaves no rounding."""
+    spectrum = decompose(moments, True, varies=False)
+    penalty = max(spectrum.ceiling, float(np.trace(moments.gram)))
+    return Ridge(moments.phi, np.full(len(moments._targets.total), penalty), spectrum, moments.vector)
 
 
 def _start(moments: Moments | Sequence[Moments], intercept: bool) -> Ridge:

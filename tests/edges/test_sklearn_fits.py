@@ -203,7 +203,8 @@ def test_a_lengthscale_that_targets_tune(cls):
         y = np.sign(y)
 
     def found(x, y, lengthscale=None, **weights):
-        estimator = cls(num_features=16, lengthscale=lengthscale, random_state=0).fit(x, y, **weights)
+        alone = {} if cls is FeatureGP else {"linear": False}
+        estimator = cls(num_features=16, lengthscale=lengthscale, random_state=0, **alone).fit(x, y, **weights)
         return estimator.feature_map_.kernel.lengthscale
 
     phi = ka.random_features(ka.kernels.Gaussian(ka.kernels.usual_lengthscale(x)), 2, 256, rng=0)
@@ -224,7 +225,8 @@ def test_heavy_tails_are_no_signal():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((400, 6))
     y = x[:, 0] + x[:, 1] + rng.standard_t(1.5, 400)
-    ridge, process = (cls(num_features=64, random_state=0).fit(x, y) for cls in (FeatureRidge, FeatureGP))
+    ridge = FeatureRidge(num_features=64, random_state=0, linear=False).fit(x, y)
+    process = FeatureGP(num_features=64, random_state=0).fit(x, y)
     usual = ka.kernels.usual_lengthscale(x)
     assert process.feature_map_.kernel.lengthscale < 6 * usual < ridge.feature_map_.kernel.lengthscale
 
@@ -232,7 +234,9 @@ def test_heavy_tails_are_no_signal():
 def test_a_lengthscale_that_labels_choose():
     x = np.random.default_rng(0).standard_normal((300, 8))
     usual = ka.kernels.usual_lengthscale(x)
-    plane = FeatureLogistic(random_state=0).fit(x, x @ np.arange(8.0) > np.random.default_rng(1).standard_normal(300))
+    labels = x @ np.arange(8.0) > np.random.default_rng(1).standard_normal(300)
+    plane = FeatureLogistic(random_state=0, linear=False).fit(x, labels)
+    assert isinstance(FeatureLogistic(random_state=0).fit(x, labels).feature_map_.maps[-1], ka.features.Linear)
     assert plane.feature_map_.kernel.lengthscale in (4 * usual, 8 * usual)
     along = (
         FeatureLogistic(lengthscale="ard", random_state=0).fit(x, x[:, 0] ** 2 > 0.5).feature_map_.kernel.lengthscale
@@ -360,3 +364,40 @@ def test_rows_of_weight_0_are_not_there(kind):
     np.testing.assert_array_equal(answers(whole), before)
     with pytest.raises(ParameterError, match="not zero in all rows"):
         made().partial_fit(x, y, sample_weight=np.zeros(120))
+
+
+def test_a_line_beside_the_kernel():
+    """On request, or where folds tune: predictions are then right far from all rows, and units do not matter."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 3))
+    y = x @ [1.0, -2.0, 3.0] + 0.01 * rng.standard_normal(60)
+    far = 20 * x[:5]
+    for linear in (True, None):
+        model = FeatureRidge(num_features=16, random_state=0, linear=linear).fit(x, y)
+        np.testing.assert_allclose(model.predict(far), far @ [1.0, -2.0, 3.0], rtol=0.02, atol=0.5)
+    units = np.array([1e-6, 1.0, 1e6])
+    mine, other = (
+        FeatureRidge(ka.kernels.Gaussian(by), num_features=16, random_state=0, linear=True, ridge=1e-3).fit(x * by, y)
+        for by in (np.ones(3), units)
+    )
+    np.testing.assert_allclose(other.predict(far * units), mine.predict(far), rtol=1e-6)
+    assert FeatureRidge(num_features=16, linear=False, random_state=0).fit(x, y).feature_map_.num_features_of(3) == 16
+    with pytest.raises(ParameterError, match="linear must be"):
+        FeatureRidge(linear="yes").fit(x, y)
+
+
+def test_rows_that_are_all_alike_predict_the_mean():
+    x, y = np.full((40, 3), 1.7e9), np.random.default_rng(0).standard_normal((40, 2)) + 1e6
+    model = FeatureRidge(num_features=16, random_state=0).fit(x, y)
+    np.testing.assert_allclose(model.predict(np.array([x[0], 2 * x[0]])), np.tile(y.mean(axis=0), (2, 1)), rtol=1e-12)
+    x[-1, 0] += 1  # float32 does not tell it
+    model = FeatureRidge(ka.kernels.Gaussian(1.0), num_features=16, random_state=0, ridge=1e-6).fit(x, y)
+    np.testing.assert_allclose(model.predict(x[-1:]), y[-1:], rtol=1e-7)
+
+
+def test_lengthscales_of_columns_begin_at_their_spreads():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 3))
+    y, units = np.sin(x[:, 0]) + x[:, 1], np.array([1e-6, 1.0, 1e6])
+    fits = [FeatureRidge(num_features=32, random_state=0, lengthscale="ard").fit(x * by, y) for by in (1.0, units)]
+    np.testing.assert_allclose(fits[1].predict(x * units), fits[0].predict(x), atol=0.01)
