@@ -190,8 +190,9 @@ one is worse than predicting the mean.
 - *FeatureRidge*: its default. That is the sum of logs, of penalties with at most twice the mean's error on folds, or
   the evidence where few rows are distinct, at no less than its lowest penalty.
 
-`ridge` takes the sum of logs where it is given moments of folds, as by `FeatureRidge` and `FeatureClassifier`, and
-the evidence's otherwise ([decision 51](../decisions/0051-folds-choose-a-penalty.md)).
+`ridge` takes the larger of the penalties by *folds* and by the sum of logs where it is given moments of folds, as by
+`FeatureRidge` and `FeatureClassifier` ([decision 74](../decisions/0074-a-line-stands-beside-the-kernel.md)), and the
+evidence's otherwise ([decision 51](../decisions/0051-folds-choose-a-penalty.md)).
 
 | rule | above 5 times | above 1.2 times | worse than the mean | geometric mean | largest |
 |---|---:|---:|---:|---:|---:|

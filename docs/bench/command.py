@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Do what the options of the command ask for."""
     if options.what == "tables":
-        from bench.tabular.command import run_tables
+        from bench.cpu.tabular.command import run_tables
 
         run_tables(options)
         return

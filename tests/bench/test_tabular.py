@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("sklearn")
 
 from bench.command import run
-from bench.tabular import races, sources
-from bench.tabular.contestants import CLASSIFIERS, REGRESSORS, Contestant, judge
-from bench.tabular.report import parts, summary
+from bench.cpu.tabular import races, sources
+from bench.cpu.tabular.contestants import CLASSIFIERS, REGRESSORS, Contestant, judge
+from bench.cpu.tabular.report import parts, summary
 from kernattn.cli._main import parser
 from kernattn.errors import ParameterError
 

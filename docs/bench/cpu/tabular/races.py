@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from bench.tabular.contestants import CLASSIFIERS, REGRESSORS, Contestant, judge
-from bench.tabular.sources import Split, Table, split, tables
+from bench.cpu.tabular.contestants import CLASSIFIERS, REGRESSORS, Contestant, judge
+from bench.cpu.tabular.sources import Split, Table, split, tables
 from kernattn.errors import ParameterError
 from kernattn.sklearn import FeatureLogistic, FeatureRidge
 

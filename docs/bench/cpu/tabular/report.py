@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.tabular.contestants import CLASSIFIERS, REGRESSORS
+from bench.cpu.tabular.contestants import CLASSIFIERS, REGRESSORS
 from kernattn.bench import Column, table
 from kernattn.bench._tables import number_column, text_column
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.cpu.device import DEVICE
-from bench.tabular.races import known_models, race
-from bench.tabular.report import parts
-from bench.tabular.sources import tables
+from bench.cpu.tabular.races import known_models, race
+from bench.cpu.tabular.report import parts
+from bench.cpu.tabular.sources import tables
 from kernattn._runtime.checks import positive_integer
 from kernattn._runtime.files import replace_text
 
