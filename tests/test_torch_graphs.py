@@ -51,6 +51,19 @@ def test_steps_in_a_graph_write_to_their_state():
         torch.testing.assert_close(x, y)
 
 
+def test_a_step_in_a_graph_learns_numbers():
+    """Though nothing but the numbers requires a gradient."""
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(2, grad=False)
+    state, omega = ka.key_state(k, v, phi), torch.tensor(phi.spec.omega, requires_grad=True)
+
+    def step(omega):
+        return ka.linear_attention_step(state, q[:, 0], k[:, 0], v[:, 0], ka.with_numbers(phi, omega=omega))[0]
+
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    got, wanted = (torch.autograd.grad(each(omega).sin().sum(), omega)[0] for each in (compiled, step))
+    torch.testing.assert_close(got, wanted)
+
+
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call:UserWarning")
 def test_a_state_of_another_draw_is_refused_in_a_graph():
     """Where the graph may break, by the core itself."""

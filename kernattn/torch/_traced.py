@@ -262,8 +262,9 @@ def linear_attention_step(
     _one_draw(state.fingerprint, _drawn(phi).fingerprint)
     q, k, v = autocast(q, k, v)
     given = {"q": q, "k": k, "v": v, "key_mask": key_mask, **_leaves(state)}
+    numbers = phi.numbers.values() if isinstance(phi, LearntMap) else ()
     fades = g is not None or gk is not None
-    if fades or (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3]))):
+    if fades or (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3], *numbers))):
         mask, g = (None if x is None else x[..., None] for x in (key_mask, g))
         gk = None if gk is None else gk[..., None, :]
         q, k, v = q[..., None, :], k[..., None, :], v[..., None, :]
