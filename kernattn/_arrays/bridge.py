@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, wraps
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import array_api_compat as compat
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.hooks import edge
 from kernattn._arrays.namespaces import Array, check_kept
+from kernattn._arrays.streams import stream_of
 from kernattn._runtime.fork import imported
 
 
@@ -244,21 +245,6 @@ def cast(torch: Any, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-class _Stream(NamedTuple):
-    """Another library's stream, by CUDA's stream protocol."""
-
-    address: int
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.address
-
-
-def _stream_of(cupy: Any, address: int, device: int) -> Any:
-    """Return CuPy's stream for another library's; ExternalStream is deprecated from CuPy 14 on."""
-    from_external = getattr(cupy.cuda.Stream, "from_external", None)
-    return cupy.cuda.ExternalStream(address, device) if from_external is None else from_external(_Stream(address))
-
-
 class TorchCuda(Torch):
     """PyTorch's CUDA tensors, as CuPy arrays on PyTorch's device and stream."""
 
@@ -288,7 +274,7 @@ class TorchCuda(Torch):
 
         with (
             cupy.cuda.Device(device),
-            _stream_of(cupy, stream.cuda_stream, device),
+            stream_of(cupy, stream.cuda_stream, device),
             cupy.cuda.using_allocator(room),
         ):
             return super().run(op, like, arguments)
