@@ -283,6 +283,6 @@ def _mixer_of(m: Gated) -> Any:
 
 def _experts_of(each: Experts) -> Any:
     """Return the sizes and choices of experts as the loop takes them."""
-    from kernattn.ops._decode.loops import Experts as Row
+    from kernattn.ops._decode.experts_loops import Experts as Row
 
     return Row(each.num_experts, each.num_chosen, each.hidden, each.shared, each.normalise)

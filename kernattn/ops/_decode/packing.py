@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._maps.spec import MapSpec
+from kernattn.ops._decode.experts_loops import Experts
 from kernattn.ops._decode.gated_loops import WIDE, Mixer
-from kernattn.ops._decode.loops import MAP_COLUMNS, Experts
+from kernattn.ops._decode.loops import MAP_COLUMNS
 from kernattn.ops._numba.codegen.halves import BFLOAT16
 from kernattn.ops._numba.codegen.registers import LINE
 from kernattn.ops._numba.tiles.packing import pack_map, zeros_by_lines

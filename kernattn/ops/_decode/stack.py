@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._maps.spec import MapSpec
+from kernattn.ops._decode.experts_loops import EXPERT_COLUMNS, Experts
 from kernattn.ops._decode.gated_loops import MIXER_COLUMNS, Mixer
-from kernattn.ops._decode.loops import EXPERT_COLUMNS, Experts, Sizes, decode
+from kernattn.ops._decode.loops import Sizes, decode
 from kernattn.ops._decode.memories import Memories
 from kernattn.ops._decode.packing import Pair, most_room, packed_maps, packed_weights
 from kernattn.ops._decode.rows_loops import ACTIVATIONS
