@@ -42,21 +42,9 @@ class Lowered(NamedTuple):
 
 
 @np.errstate(over="ignore")
-def decayed(
-    way: Way,
-    q: Array | ScaledFeatures,
-    k: Array | ScaledFeatures,
-    v: Array,
-    q_spec: MapSpec | None,
-    k_spec: MapSpec | None,
-    state: PeakedSum | None,
-    key_mask: Array | None,
-    segment_ids: Array | None,
-    g: Array | None,
-    gk: Array | None,
-) -> tuple[Array, Normaliser, PeakedSum]:
+def decayed(way: Way, *given: Any) -> tuple[Array, Normaliser, PeakedSum]:
     """Return the means of all tokens, their normalisers in a unit of each row, and the sums after the last token."""
-    means = _lower(q, k, v, q_spec, k_spec, state, key_mask, segment_ids, g, gk)
+    v, means = given[2], _lower(*given)
     wide = means.given[2]
     read, after = way(gated.OP, wide)(*means.given)
     xp, z = namespace(read=read), read[..., -1]
