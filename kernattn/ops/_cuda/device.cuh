@@ -258,7 +258,7 @@ template <int newest> __device__ __forceinline__ void wait_for_groups() {
 
 #endif
 
-// A register that the compiler knows nothing of: what it made of it before it does not keep.
+// Hides from the compiler where a number came from: what it made of it before, it does not keep in registers.
 #if defined(CUDA_ON_CPU)
 inline void anew(unsigned&) {}
 inline void anew(float&) {}

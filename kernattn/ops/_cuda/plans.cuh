@@ -7,6 +7,7 @@
 
 using Word = unsigned long long;
 constexpr bool of_parts = PARTS, biased = BIASED;
+static_assert(!of_parts || C <= 64, "a word has a bit for each row of a tile");
 
 struct Tables {
     const int *tiles, *visits;

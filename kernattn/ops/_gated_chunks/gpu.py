@@ -138,12 +138,13 @@ def launch(
         return None
     whole, whole_e = (ceil_div(x, 16) * 16 for x in (d, e))
     code = ChunkedCode(C_TYPES[dtype], channels, erases, 64, whole, whole_e, 16)
-    for chunk in (64, 32) if whole <= 128 else (32,):
+    for chunk in (64, 32) if whole <= 128 else (32,):  # of wide rows 32, so that a block that walks has more columns
         for eb, stages in product(widths(entries, e, limits), (3, 2)):
             fits = replace(code, chunk=chunk, eb=eb, stages=stages)
             if max(fits.walk_bytes, fits.prepare_bytes) <= limits.shared_bytes:
                 resident = (limits.shared_bytes + 1024) // (fits.prepare_bytes + 1024)
-                fits = replace(fits, blocks=max(1, min(resident, (16 if channels else 24) // fits.warps)))
+                most = (16 if channels else 24) // fits.warps  # that leave a thread 128 registers, or 85
+                fits = replace(fits, blocks=max(1, min(resident, most)))
                 tokens = max(1, ROOM // (entries * fits.left)) * chunk
                 return Chunked(fits, entries, n, min(tokens, ceil_div(n, chunk) * chunk))
     return None

@@ -142,7 +142,7 @@ walk(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, const
     long long token = n;
     const int* const counted = counts + entry * chunks;
     constexpr int ahead = STAGES - 1;  // chunks that are on their way
-    const bool loads = LOADERS == 0 || piece >= EB / 16;
+    const bool loads = piece >= EB / 16;
     int next = 0;  // tokens of the next chunk that is asked for
     const auto request = [&](int chunk) {
         const Rows rows(given, at, first + static_cast<long long>(chunk) * CHUNK);

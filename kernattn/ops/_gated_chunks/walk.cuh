@@ -1,9 +1,9 @@
 // A state that walks over prepared chunks, beside prepare.cuh. A warp has 16 columns of v, and holds those of the state, transposed: what a product
 // leaves in its registers is the left operand of the next. Nothing but the tiles of a chunk passes through shared memory.
+//
+// Compile-time, beside those of prepare.cuh: STAGES, chunks in shared memory; LOADERS, warps that bring them, behind those that walk.
 
-// STAGES, chunks in shared memory; LOADERS, warps that bring them, where those that walk do not.
-
-constexpr int WALKERS = EB / 16 + LOADERS, BRINGERS = LOADERS ? 32 * LOADERS : 32 * WALKERS;
+constexpr int WALKERS = EB / 16 + LOADERS, BRINGERS = 32 * LOADERS;
 constexpr int u_row = row_length<E, EB>(), p_row = row_length<E, CHUNK>(), stage_bytes = 2 * CHUNK * ((2 + erases) * x_row + u_row + p_row) + 4 * FACTS;
 
 // A chunk in shared memory.
@@ -22,7 +22,7 @@ struct Tiles {
 
     // `block`: where the chunk's parts are; tokens from `count` on are none.
     __device__ __forceinline__ void request(const Slab& slab, const Rows& rows, long long block, int column0, int columns, int e, int count) const {
-        const int thread = int(threadIdx.x) - (LOADERS ? 2 * EB : 0);
+        const int thread = int(threadIdx.x) - 2 * EB;
         const auto place = [&](int i) -> long long { return i < count ? i : -1; };
         const auto every = [](int i) -> long long { return i; };
         if (erases) {

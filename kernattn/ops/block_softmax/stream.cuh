@@ -21,6 +21,7 @@ struct Cursor {
     }
 };
 
+// T is E: a template, so that only kernels that stream compile it.
 template <class T> struct Stream {
     Keys keys;
     const T* queries;

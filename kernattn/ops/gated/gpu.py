@@ -84,7 +84,10 @@ def launch(
     limits: runtime.Limits,
     columns: int | None = None,
 ) -> GatedLaunch | None:
-    """Return the launch for outputs (entries, n, e), or None where a state has no room in shared memory."""
+    """Return the launch for outputs (entries, n, e), or None where a state has no room in shared memory.
+
+    A block has so many `columns` of v where these are given.
+    """
     accumulator = accumulator_of(dtype)
     product = operand(dtype, limits.capability)
     for eb in widths(entries, e, limits) if columns is None else [columns]:
@@ -151,7 +154,7 @@ def run(out: Array | None, after: Array | None, *given: Any) -> tuple[Array, Arr
     (n, d), e = q.shape[-2:], v.shape[-1]
     sizes = len(work.table), n, d, e, dtype_name(v), work.channels
     fast = None if work.rule == PAIR else chunked.launch(*sizes, work.rule == ALONG, runtime.limits())
-    how = launch(*sizes, work.rule, runtime.limits(), 16 if fast else None)
+    how = launch(*sizes, work.rule, runtime.limits(), 16 if fast else None)  # each 16 columns stop on their own
     if how is None:
         return None
     states = (*work.lead, d, e)

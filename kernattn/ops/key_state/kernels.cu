@@ -22,10 +22,11 @@ template <class T> __device__ __forceinline__ void add_strip(Acc (&sum)[EB / 8][
 
 // `span` tiles of features, EB columns of v and one slab: blockIdx.x = (piece * spans + span) * e_blocks + e block, where a piece is an entry
 // and one of its first `summarised` slabs, in reverse the last ones, piece = entry * summarised + slab: blocks that read the same rows run side by side.
-// With segment numbers only the slab's last segment counts, in reverse the first. z sums features times h, or 1 where that is null. s (entries, slabs, M, e), z (.., M), peak (.., M) or (.., 1).
+// With segment numbers only the slab's last segment counts, in reverse the first. z sums features times h, or 1 where that is null.
+// s (entries, slabs, M, e), z (.., M), peak (.., M) or (.., 1).
 extern "C" __global__ void __launch_bounds__(32 * WARPS, blocks_of_sums)
-summarise(const X* k, const V* v, const Acc* k_scale, const Acc* h, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude,
-          Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const int* segments, Acc* s, Acc* z, Acc* peak,
+summarise(const X* k, const V* v, const Acc* k_scale, const Acc* h, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset,
+          Acc amplitude, Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const int* segments, Acc* s, Acc* z, Acc* peak,
           long long n, int e, int slabs, int summarised, long long slab_rows, int reverse) {
     const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};
     Carver carver{shared_bytes};
