@@ -61,6 +61,13 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     SampleTest
         Floats, or arrays (...) where there are leading axes.
 
+    Raises
+    ------
+    DTypeError, ShapeError, EmptyInputError, MixedLibraryError
+        If the rows do not fit, or there are fewer than 20.
+    ParameterError
+        If num_features is not positive, or a column is not finite or has one value alone.
+
     Notes
     -----
     It takes O(n M^2) time and holds O(n) numbers, in float64: on the device of tensors and of CuPy's arrays, else on
@@ -106,11 +113,11 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
 def _checked(**arrays: Array) -> list[Float64]:
     """Return rows (b, n, d) on the host, which fit each other and vary."""
     found = []
-    shapes = [tuple(v.shape) for v in arrays.values()]
+    shapes, alike = [tuple(v.shape) for v in arrays.values()], arrays["z"].shape[: max(1, arrays["z"].ndim - 1)]
     for name, array in arrays.items():
         rows = to_numpy64(array)
         rows = rows[:, None] if rows.ndim == 1 else rows
-        if rows.shape[:-1] != (arrays["z"].shape[:1] if arrays["z"].ndim == 1 else arrays["z"].shape[:-1]):
+        if rows.shape[:-1] != tuple(alike):
             raise ShapeError(f"x, y and z must have the same rows, (..., n, d) or (n,); got shapes {shapes}")
         if rows.shape[-2] < FEWEST or not rows.size:
             raise EmptyInputError(f"{name} must hold {FEWEST} rows at least, of a column or more; got {array.shape}")

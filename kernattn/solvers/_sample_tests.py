@@ -41,6 +41,11 @@ def mmd(a: Moments, b: Moments) -> SampleTest:
     a, b : Moments
         Of the two samples, two rows or more each, by one draw of a map, without weights. Targets play no part.
 
+    Raises
+    ------
+    EmptyInputError, ParameterError, StateMismatchError
+        If moments are of fewer rows, have weights, vary by no more than rounding, or are of two draws.
+
     Examples
     --------
     >>> import numpy as np
@@ -81,6 +86,11 @@ def hsic(moments: Moments) -> SampleTest:
     ----------
     moments : Moments
         Of features phi(x), with psi(z) as targets, of two rows or more, without weights.
+
+    Raises
+    ------
+    EmptyInputError, ParameterError
+        If moments are of fewer rows or without targets, have weights, or vary by no more than rounding.
 
     Examples
     --------

@@ -41,12 +41,8 @@ class Smoother:
         left, right = turned(whitening) @ gram[:, :p], gram[:, p:]
         whole = xp.concat([left, right], axis=1)  # of whitened features, and z
         whole = xp.concat([whole[:, :, :p] @ whitening, whole[:, :, p:]], axis=2)
-        values, vectors = xp.linalg.eigh(whole)
-        kept = values > RANK * values[:, -1:]
-        ones = xp.ones_like(values)
-        vectors = vectors * xp.where(kept, xp.where(kept, values, ones) ** -0.5, 0 * ones)[:, None, :]
-        basis = xp.concat([whitening @ vectors[:, :p], vectors[:, p:]], axis=1)
-        return basis, xp.where(kept, values, 0 * ones), mean
+        values, vectors = _inverse_roots(whole)
+        return xp.concat([whitening @ vectors[:, :p], vectors[:, p:]], axis=1), values, mean
 
     def _features(self, z: Array) -> Array:
         """Return k (b, n, p) of rows with the landmarks."""
@@ -148,11 +144,17 @@ def gaussian(a: Array, b: Array, scale: float) -> Array:
 
 def inverse_root(matrix: Array) -> Array:
     """Return V s^(-1/2) of matrices V s V^T, with 0 for eigenvalues that are rounding."""
+    return _inverse_roots(matrix)[1]
+
+
+def _inverse_roots(matrix: Array) -> tuple[Array, Array]:
+    """Return s, 0 where it is rounding, and V s^(-1/2) of matrices V s V^T."""
     xp = namespace(matrix=matrix)
     values, vectors = xp.linalg.eigh(matrix)
     kept = values > RANK * values[:, -1:]
     ones = xp.ones_like(values)
-    return vectors * xp.where(kept, xp.where(kept, values, ones) ** -0.5, 0 * ones)[:, None, :]
+    roots = xp.where(kept, xp.where(kept, values, ones) ** -0.5, 0 * ones)
+    return xp.where(kept, values, 0 * ones), vectors * roots[:, None, :]
 
 
 def turned(matrix: Array) -> Array:

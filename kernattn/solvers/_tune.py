@@ -26,7 +26,7 @@ from kernattn.solvers._spectrum import BLOCK
 from kernattn.solvers._sums import check_rows, moments
 
 REACH = 1e3  # a lengthscale is looked for up to so many times the first, and down to as small a part
-STEP = 1e-4  # of logarithms: so near to a bound is at it
+NEAR = 1e-4  # a logarithm that is so near to a bound is at it
 LOST = 10.0  # what lengthscales at which features leave their dtype cost more than the best, per row
 ENOUGH = 1e-8  # of the cost per row: less than that is no gain
 
@@ -94,9 +94,9 @@ def tune(
     r"""Return lengthscales, :math:`\mathrm{argmax}_\ell \max_{\sigma, a} \log N(y; 0, a^2 \Phi \Phi^T + \sigma^2 I)`.
 
     Rasmussen & Williams (2006), section 5.4; one lengthscale an axis is automatic relevance determination. The draw is
-    kept: features have the frequencies, the landmarks or the box of the map, so that the objective
-    is a smooth function. Noise and amplitude are those of `gp` at every step, or the penalty is that of `ridge`. With
-    :math:`L` the objective, derivatives of features follow from :math:`\partial L / \partial G` and
+    kept: features have the frequencies, the landmarks or the box of the map, so that the objective is a smooth
+    function. Noise and amplitude are those of `gp` at every step, or the penalty is that of `ridge`. With :math:`L` the
+    objective, derivatives of features follow from :math:`\partial L / \partial G` and
     :math:`\partial L / \partial B` in a second pass over the rows, by the pullback of the map: an evaluation costs
     O(n M (d + M)) whatever the number of lengthscales, and memory is O(n d + M^2). The search is L-BFGS-B on
     logarithms; it finds a local optimum, and the best lengthscales that were seen are never worse than the first. They
@@ -220,10 +220,6 @@ class Search(NamedTuple):
         kernel = replace(self.phi.kernel, lengthscale=lengthscale)  # type: ignore[attr-defined]
         return self.phi._of_kernel(kernel) if isinstance(self.phi, Nystrom) else replace(self.phi, kernel=kernel)  # type: ignore[type-var]
 
-    def cost(self, logs: Float64) -> float:
-        """Return the cost."""
-        return self.slopes(moments(self.x, self.at(logs), y=self.y)).cost
-
     def cost_and_gradient(self, logs: Float64) -> tuple[float, Float64]:
         """Return the cost and its derivatives."""
         phi = self.at(logs)
@@ -267,28 +263,27 @@ def search_lengthscales(
 
     with bar("tune", progress, unit="evaluation") as shown_evaluations:
 
-        def evaluate(logs: Float64) -> Any:
+        def evaluate(logs: Float64) -> tuple[float, Float64]:
             nonlocal best
             try:
-                value = search.cost_and_gradient(logs)
+                cost, gradient = search.cost_and_gradient(logs)
             except ParameterError:  # features that are 0 or beyond their dtype, a step too far
                 if not trace:
                     raise
                 return best[0] + LOST, np.zeros(size)
-            cost = value[0]
             trace.append(objective_of(cost))
             best = min(best, (cost, logs.copy()), key=lambda each: each[0])
             if shown_evaluations is not None:
                 shown_evaluations.set_postfix({objective: f"{objective_of(best[0]):.6g}"}, refresh=False)
                 shown_evaluations.update()
-            return value
+            return cost, gradient
 
         options = {"maxiter": max_iterations, "ftol": ENOUGH}
         result = optimize.minimize(
             evaluate, np.zeros(size), jac=True, method="L-BFGS-B", bounds=bounds, options=options
         )
     cost, logs = best
-    least, most = np.any(logs <= bounds[0][0] + STEP), size == 1 and logs[0] >= bounds[0][1] - STEP
+    least, most = np.any(logs <= bounds[0][0] + NEAR), size == 1 and logs[0] >= bounds[0][1] - NEAR
     if (least or most) and not quiet:  # an axis of its own ends at the most where it tells nothing
         held = "a thousandth of" if least else f"{REACH:g} times"
         warn_user(f"tune ended at a bound, {held} the first lengthscale: begin from there", UserWarning)
