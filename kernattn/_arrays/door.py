@@ -12,7 +12,7 @@ import numpy as np
 
 from kernattn._arrays.bridge import CannotLend, Torch, library_of
 from kernattn._arrays.hooks import edge
-from kernattn._arrays.replay import Replay, call_of
+from kernattn._arrays.replay import Replay, as_it_is, call_of
 from kernattn.errors import KernattnError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -189,7 +189,7 @@ def _crossed(door: Door, first: Any, replay: Replay, args: tuple[Any, ...], opti
         if call is None:
             found = NotImplemented
         elif (known := replay.seen(call)) is not None:
-            found = known.code(known.run, call.arrays, known.constants, _as_it_is)
+            found = known.code(known.run, call.arrays, known.constants, as_it_is)
         else:
             found = replay.noted(call, lent, named, None)
         if found is NotImplemented:
@@ -197,7 +197,3 @@ def _crossed(door: Door, first: Any, replay: Replay, args: tuple[Any, ...], opti
         return door.returned(found, narrow, own)
     except (CannotLend, KernattnError):  # it shall say what it was given
         return NotImplemented
-
-
-def _as_it_is(array: Any) -> Any:
-    return array

@@ -146,6 +146,11 @@ def _compiled(arguments: str, result: str) -> Callable[..., Any]:
     return made["call"]  # type: ignore[no-any-return]
 
 
+def as_it_is(array: Any) -> Any:
+    """Give an output of the op as it gave it."""
+    return array
+
+
 def _frozen(phi: Any) -> bool:
     """Return whether a map is a frozen value, as all should be; what a user wrote may have other numbers later."""
     return bool(getattr(getattr(type(phi), "__dataclass_params__", None), "frozen", False))

@@ -24,7 +24,7 @@ def keep_plan(plan: Plan) -> str:
 
 
 BLOCKS = "blocks "
-"""How names begin of the causal plans of blocks of keys: what follows is the number of tokens of a block."""
+"""What names of causal plans of blocks of keys begin with; the number of tokens of a block follows."""
 
 
 def plan_of(name: str, q: Any = None, k: Any = None) -> Plan:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kernattn._arrays.bridge import CannotLend
 from kernattn._arrays.door import Door, Own
-from kernattn._arrays.replay import Call, Replay, Witness
+from kernattn._arrays.replay import Call, Replay, Witness, as_it_is
 from kernattn._maps.kinds import KINDS
 from kernattn.ops.dispatch import Op
 from kernattn.torch._functions import apply_recorded
@@ -87,7 +87,7 @@ def recorded(
         if (known := replay.seen(call)) is None:
             found = replay.noted(call, lent, named, tape.implementation)
         else:
-            found = known.code(tape.implementation(known.op), call.arrays, known.constants, lambda x: x)
+            found = known.code(tape.implementation(known.op), call.arrays, known.constants, as_it_is)
     if found is NotImplemented:
         found = replay.function(*lent, **{**named, "backend": tape})
     return door.returned(found, narrow, tape.applied())

@@ -188,7 +188,7 @@ class Nystrom(FeatureMap):
 
         def pulled(g: Array) -> tuple[Array, Any]:
             dx, _, lengthscales = pull_all(kernel, x, points, xp.matmul(g, root))
-            if not any(x is not None for x in leaves(lengthscales)):
+            if all(leaf is None for leaf in leaves(lengthscales)):
                 return dx, lengthscales
             of_root = to_numpy64(xp.matmul(xp.matrix_transpose(kernel(x, points)), g))
             of_matrix = constant(xp, self._of_matrix(of_root, dtype_name(x)), x.dtype, x)

@@ -41,7 +41,7 @@ class Room(NamedTuple):
     scores: Any  # (size, size): of keys by queries
     logs: Any  # (size, channels)
     since: Any  # (size, channels): decays from the start
-    total: Any  # (channels,)
+    total: Any  # (channels,): sums on the way back
     lack: Any  # (channels,): logs of the factors that the state at the start lacks
     strength: Any  # (size,)
     written: Any  # (size, row_e)

@@ -1,6 +1,6 @@
 """One token of gated linear attention by Numba: where tokens erase, a pass reads the state; another renews it.
 
-A small state takes as long as this file: what shapes tell is kept, and each array is looked at once.
+With a small state this file takes as long as the loop: what shapes tell is kept, and each array is looked at once.
 """
 
 from functools import partial
