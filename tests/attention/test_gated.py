@@ -363,3 +363,15 @@ def test_decays_near_one_are_not_rounded_over_and_over(gate):
     out, state = ka.gated_linear_attention(q, k, v, **{gate: logs}, backend="cpu")
     for found, right in ((out, wanted), (state.s, after.s)):
         np.testing.assert_allclose(found, right, rtol=0, atol=1e-6 * abs(right).max())
+
+
+@pytest.mark.parametrize("gate", ["g", "gk"])
+def test_states_near_the_end_of_floats(gate):
+    """Also where a decay has been left out: what is written may not be larger for that."""
+    n, d = 48, 8
+    k, v = np.zeros((n, d), "f4"), np.zeros((n, d), "f4")
+    k[:, 0], v[30] = 1, 2.5e38
+    logs = np.full(n if gate == "g" else (n, d), -0.015, "f4")
+    out, state = ka.gated_linear_attention(k, k, v, **{gate: logs}, scale=1.0, backend="cpu")
+    np.testing.assert_allclose(out[30:, 0], 2.5e38 * np.exp(-0.015 * np.arange(18.0)), rtol=1e-6)
+    np.testing.assert_array_equal(state.s[0], out[-1])

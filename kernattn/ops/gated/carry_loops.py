@@ -1,17 +1,54 @@
 """The state from the start of a chunk of tokens to its end.
 
 A decay near 1 is rounded at every chunk, and the same decay always to the same side: those errors add up. A walk along
-the whole sequence leaves such a decay out of the state, as a log that it lacks, until it is e^NEAR.
+the whole sequence leaves such a decay out of the state, as a log that it lacks, until it is e^NEAR. What is written
+near the end of floats lets it lack nothing: there, e^-NEAR times as much is no float.
 """
 
 import math
 
-from kernattn.ops._numba.codegen.compile import phase
+import numpy as np
+
+from kernattn.ops._numba.codegen.compile import inner, phase
 from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.tiles.products import FULL, fading_product, product
 
 NEAR = -0.5
 """The least log that a state may lack: what is written there is at most e^.5 times as large."""
+
+
+@inner
+def _size(x, at, count):
+    """Return the sum of absolute values of a row, as float64."""
+    row = window(x, at, count)
+    total = row.dtype.type(0)
+    for c in range(row.size):
+        total += abs(row[c])
+    return float(total)
+
+
+@inner
+def size_of_state(d, e, state, room):
+    """Return a bound of every number of a state."""
+    total = 0.0
+    for a in range(d):
+        total += _size(state, a * room.row_e, e)
+    return total
+
+
+@inner
+def size_of_written(rows, d, e, room):
+    """Return a bound of what a chunk's tokens add to any number of a state."""
+    total = 0.0
+    for j in range(rows):
+        total += _size(room.keys, j * room.row_d, d) * _size(room.written, j * room.row_e, e)
+    return total
+
+
+@inner
+def least_lack(size, like):
+    """Return the least log that a state may lack whose numbers are below a size; 1 for none, which NaN has too."""
+    return NEAR if size < np.finfo(like.dtype).max / 2 else 1.0
 
 
 @phase
@@ -41,12 +78,12 @@ def carry(rows, d, e, channels, before, state, room):
 
 
 @phase
-def carry_late(rows, d, e, lacks, state, room):
+def carry_late(rows, d, e, least, lacks, state, room):
     """Do what `carry` does in place, where all channels have one decay; add its log to what the state lacks, (1,)."""
     row, row_e, size, raised, factor = room.row_d, room.row_e, room.size, state.dtype.type(1), room.since[rows - 1]
     for i in range(rows):
         lacks[0] += room.logs[i]
-    if lacks[0] >= NEAR:
+    if lacks[0] >= least:
         factor, raised = raised, state.dtype.type(math.exp(-lacks[0]))
     else:
         lacks[0] = 0
@@ -61,7 +98,7 @@ def carry_late(rows, d, e, lacks, state, room):
 
 
 @phase
-def carry_channels_late(rows, d, e, lacks, state, room):
+def carry_channels_late(rows, d, e, least, lacks, state, room):
     """Do the same where channels have decays of their own, and lack logs of their own, (d,)."""
     row, row_e, last = room.row_d, room.row_e, (rows - 1) * room.size * room.row_d
     since, raised = window(room.since, (rows - 1) * d, d), window(room.factors, 0, d)
@@ -70,7 +107,7 @@ def carry_channels_late(rows, d, e, lacks, state, room):
         for c in range(d):
             lacks[c] += y[c]
     for a in range(d):
-        if lacks[a] >= NEAR:
+        if lacks[a] >= least:
             raised[a] = state.dtype.type(1) / since[a]
             continue
         raised[a], lacks[a] = 1, 0

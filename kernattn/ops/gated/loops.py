@@ -13,7 +13,7 @@ from kernattn.ops._numba.codegen.vectors import load, store, where
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, solve, transpose
 from kernattn.ops._numba.tiles.rows import as_read, given_rows
-from kernattn.ops.gated.carry_loops import carry_channels_late, carry_late
+from kernattn.ops.gated.carry_loops import carry_channels_late, carry_late, least_lack, size_of_state, size_of_written
 from kernattn.ops.gated.decays_loops import decay_pairs, fade_keys, load_decays, sum_logs
 
 K, V, DECAY, BETA, READ, WRITE = range(6)
@@ -325,7 +325,7 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
     for head in range(low, high):
         own = table[head]
         load_state(before, own[STATE], d, e, row_e, state)
-        start = 0
+        start, size = 0, size_of_state(d, e, state, room)
         lacks[:] = 0
         while start < n:
             rows = rows_of_one_chunk(given, own, start, min(chunk, n - start), sizes)
@@ -343,10 +343,12 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
                 )
                 for i in range(rows):
                     write_row(room.num, i * row_e, e, scale, out, (at_out + i) * e)
+            size += size_of_written(rows, d, e, room)
+            least = least_lack(size, before)
             if channels == 1:
-                carry_late(rows, d, e, lacks, state, room)
+                carry_late(rows, d, e, least, lacks, state, room)
             else:
-                carry_channels_late(rows, d, e, lacks, state, room)
+                carry_channels_late(rows, d, e, least, lacks, state, room)
             start += rows
         for a in range(d):
             factor = before.dtype.type(math.exp(lacks[a if channels > 1 else 0]))
