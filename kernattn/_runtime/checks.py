@@ -21,10 +21,10 @@ MOST = 2**31 - 1  # the largest size: an axis beyond it no compiled loop can ind
 
 def shown(value: Any) -> str:
     """Return what an error says of a value, in a line."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.ndim:
         return f"an array {value.dtype}{value.shape}"
     try:
-        text = repr(value)
+        text = repr(value.item() if isinstance(value, np.ndarray) else value)
     except Exception:  # a repr of one's own, or an integer of more digits than Python prints
         return f"a {type(value).__name__}"
     return text if len(text) <= 200 else f"{text[:197]}..."

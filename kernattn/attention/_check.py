@@ -65,7 +65,7 @@ def check_arrays(
     """
     draw = None if phi is None else _draw(phi)
     if state is key_mask is segment_ids is key_bias is None:
-        form = form_of((names, draw), *arrays)
+        form = form_of((names, draw, tokens), *arrays)
     else:
         form = _form((names, draw, tokens), arrays, state, key_mask, segment_ids, key_bias)
     if form in _passed:

@@ -35,9 +35,12 @@ def check_beside(name: str, array: Array, n: int, columns: bool) -> None:
         raise EmptyInputError(f"{name} must not be empty; got shape {tuple(array.shape)}")
 
 
-def check_map_takes(phi: FeatureMap, x: Array) -> None:
-    """Raise unless x is rows (..., n, d) of the map's dimension, or CSR that the map takes."""
-    (phi._check_sparse if sparse.issparse(x) else phi._check)(x)
+def check_map_takes(phi: FeatureMap, x: Array, name: str = "x") -> None:
+    """Raise unless x is rows (..., n, d) of the map's dimension, or CSR that the map takes; `name`: what errors say."""
+    if sparse.issparse(x):
+        phi._check_sparse(x)
+    else:
+        phi._check(x, name)
 
 
 def check_finite(name: str, array: Array, starts: NDArray[Any] | None = None) -> None:

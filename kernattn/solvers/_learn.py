@@ -272,7 +272,7 @@ def _asked(
         raise ShapeError(f"x must be (n, d); got shape {tuple(x.shape)}")
     arrays = {"x": x, "y": y}
     if new is not None:
-        check_map_takes(phi, new)
+        check_map_takes(phi, new, "new")
         arrays["new"] = new
     check_beside("y", y, x.shape[0], True)
     c = 1 if y.ndim == 1 else y.shape[1]

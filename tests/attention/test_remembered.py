@@ -44,6 +44,12 @@ def test_tokens_where_sequences_are_meant():
     with pytest.raises(errors.ShapeError, match=r"must be \(..., n, d\)"):
         causal(q=row, k=row, v=row)
 
+    row = np.ones(5, np.float32)  # a form of its own: a step with a window checks without its state
+    state = ka.attention.window_attention(*np.ones((3, 1, 5), np.float32), PHI, 2)[1]
+    ka.attention.window_attention_step(state, row, row, row, PHI)
+    with pytest.raises(errors.ShapeError, match=r"must be \(..., n, d\)"):
+        causal(q=row, k=row, v=row)
+
 
 def test_a_step_of_another_dtype():
     row, state = np.ones(4, np.float32), ka.initial_state(PHI, (), 4, ROWS)

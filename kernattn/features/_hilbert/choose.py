@@ -99,7 +99,10 @@ def hilbert(
     check_ends(kernel, ends)
     low, high = _check_domain(domain)
     if (num_features is None) == (error is None):
-        raise ParameterError("give one of num_features and error, and no more")
+        raise ParameterError(
+            "give one of num_features and error, and no more; "
+            f"got num_features {shown(num_features)} and error {shown(error)}"
+        )
     search = _Search(kernel, ends, low, high, _lengths(kernel, len(low)))
     sides = _sides(search, boundary)
     if error is not None:
