@@ -9,6 +9,11 @@ from kernattn._arrays.bridge import library_of
 from kernattn._arrays.hooks import edge
 from kernattn._arrays.namespaces import Array, Float64, like, namespace, to_numpy64, widest, zeros
 
+FIRST = (
+    "a function that runs on the host has first derivatives in reverse mode alone: it cannot be differentiated again, "
+    "nor forwards"
+)
+
 Pull = Callable[[tuple[Float64, ...]], tuple[Float64, ...]]
 """From the cotangents of all outputs to those of all arrays."""
 

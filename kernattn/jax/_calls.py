@@ -74,11 +74,11 @@ def differentiable(rule: Any, *args: Any) -> Any:
         return called(rule.value, rule.results, args, apart=rule.apart, staged=rule.staged)
 
     def forward(*args: Any) -> tuple[Any, Any]:
-        out, kept = _once(rule.forward, rule.forms, rule.apart)(*args)
+        out, kept = _once(rule, rule.forward, rule.forms)(*args)
         return out, (args, out, kept)
 
     def backward(known: tuple[Any, ...], g: Any) -> Any:
-        return _once(rule.backward, rule.backward_forms, rule.apart)(*known, g)
+        return _once(rule, rule.backward, rule.backward_forms)(*known, g)
 
     if not is_traced(args):
         return value(*args)
@@ -89,19 +89,15 @@ def differentiable(rule: Any, *args: Any) -> Any:
     except TypeError as error:
         if "forward-mode" not in str(error):
             raise
-        raise BackendUnavailable(
-            "compiled loops have no derivatives in forward mode (jvp, jacfwd): backend='reference' has them"
-        ) from None
+        raise BackendUnavailable(rule.no_tangents) from None
 
 
-def _once(host: Host, results: Host, apart: bool) -> Host:
-    """Return what calls `host`, and says which implementation has derivatives of what it makes."""
-    run: Any = jax.custom_jvp(lambda *args: called(host, results, args, apart=apart))
-    run.defjvp(_refuse_second)
+def _once(rule: Any, host: Host, results: Host) -> Host:
+    """Return what calls `host`, and says what has derivatives of what it makes."""
+    run: Any = jax.custom_jvp(lambda *args: called(host, results, args, apart=rule.apart))
+
+    def refuse(primals: Any, tangents: Any) -> Any:
+        raise BackendUnavailable(rule.no_second)
+
+    run.defjvp(refuse)
     return run  # type: ignore[no-any-return]
-
-
-def _refuse_second(primals: Any, tangents: Any) -> Any:
-    raise BackendUnavailable(
-        "compiled pullbacks have no derivatives: second derivatives need backend='reference', which has all"
-    )

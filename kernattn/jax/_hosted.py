@@ -1,13 +1,13 @@
 """Functions that run on the host, as JAX differentiates and traces them."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from jax import ShapeDtypeStruct
 
-from kernattn._arrays.hosted import Hosted, returned
+from kernattn._arrays.hosted import FIRST, Hosted, returned
 from kernattn._arrays.namespaces import to_numpy64, widest
 from kernattn.jax._calls import differentiable, is_traced
 
@@ -17,13 +17,15 @@ class HostedRule:
     """A function as JAX calls it; what pulls back is made again on the way back."""
 
     function: Hosted
+    dtype: Any  # of the value: on the host, arrays would not say whether JAX takes float64
     apart: bool = True
     staged: None = None
+    no_tangents: ClassVar = FIRST
+    no_second: ClassVar = FIRST
 
     def results(self, *arrays: Any) -> tuple[Any, ...]:
         """Return the forms of the value."""
-        dtype = widest(jnp, arrays[0]) if self.function.wide else arrays[0].dtype
-        return tuple(ShapeDtypeStruct(shape, dtype) for shape in self.function.shapes(*arrays))
+        return tuple(ShapeDtypeStruct(shape, self.dtype) for shape in self.function.shapes(*arrays))
 
     def forms(self, *arrays: Any) -> tuple[Any, Any]:
         """Return the forms of the value, and of what the pullback needs beside it: nothing."""
@@ -36,7 +38,7 @@ class HostedRule:
     def value(self, *arrays: Any) -> tuple[Any, ...]:
         """Return the outputs."""
         outputs = self.function.forward(*map(to_numpy64, arrays))[0]
-        return tuple(np.asarray(x, form.dtype) for x, form in zip(outputs, self.results(*arrays), strict=True))
+        return tuple(np.asarray(x, self.dtype) for x in outputs)
 
     def forward(self, *arrays: Any) -> tuple[Any, Any]:
         """Return the outputs, and nothing beside them."""
@@ -52,5 +54,6 @@ class HostedRule:
 def hosted(function: Hosted, *arrays: Any) -> Any:
     """Return what a function makes of arrays."""
     if is_traced(arrays):
-        return differentiable(HostedRule(function), *arrays)
+        dtype = widest(jnp, arrays[0]) if function.wide else arrays[0].dtype
+        return differentiable(HostedRule(function, dtype), *arrays)
     return returned(function, function.forward(*map(to_numpy64, arrays))[0], arrays[0])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jax import ShapeDtypeStruct
@@ -34,6 +34,12 @@ class Rule:
     record: Record
     constants: tuple[Any, ...]
     learns: bool  # are numbers of a map among the leaves?
+    no_tangents: ClassVar = (
+        "compiled loops have no derivatives in forward mode (jvp, jacfwd): backend='reference' has them"
+    )
+    no_second: ClassVar = (
+        "compiled pullbacks have no derivatives: second derivatives need backend='reference', which has all"
+    )
     staged: Callable[..., Any] | None = None
     """What is traced for the value in place of a callback."""
 

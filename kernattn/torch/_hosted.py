@@ -4,10 +4,14 @@ from typing import Any
 
 import torch
 
-from kernattn._arrays.hosted import Hosted, Pull, returned
+from kernattn._arrays.hosted import FIRST, Hosted, Pull, returned
 from kernattn._arrays.namespaces import to_numpy64
 from kernattn.torch._batched import one_by_one, through_autograd
-from kernattn.torch._functions import refuse_second
+
+
+def _refuse(ctx: Any, *values: Any) -> Any:
+    """Raise: a derivative was asked for that there is not."""
+    raise NotImplementedError(FIRST)
 
 
 class Kept:
@@ -45,6 +49,8 @@ class _Value(torch.autograd.Function):
 
         return None, None, *through_autograd(run, of_batch, taken)
 
+    jvp = staticmethod(_refuse)
+
     @staticmethod
     def vmap(info: Any, dims: Any, function: Hosted, kept: Kept, *tensors: Any) -> Any:
         """Return the outputs of a batch."""
@@ -71,7 +77,7 @@ class _Pulled(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         """Keep nothing."""
 
-    backward = staticmethod(refuse_second)
+    backward = jvp = staticmethod(_refuse)
 
     @staticmethod
     def vmap(info: Any, dims: Any, function: Hosted, kept: Kept, count: int, *taken: Any) -> Any:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn.errors import MixedLibraryError, ParameterError, ShapeError
+from kernattn.errors import BackendUnavailable, MixedLibraryError, ParameterError, ShapeError
 from kernattn.features._lengthscales import lengthscales_of
 from kernattn.kernels._lengthscales import beside, leaves
 
@@ -99,7 +99,7 @@ def pulled():
     return value, (*found[:4], *found.lengthscale)
 
 
-@pytest.mark.filterwarnings("ignore:__array_wrap__")
+@pytest.mark.filterwarnings("ignore:__array_wrap__", "ignore:.torch.jit.script:DeprecationWarning")  # of jacfwd itself
 def test_pytorch_differentiates_them():
     torch = pytest.importorskip("torch")
     tensors = [torch.tensor(x, requires_grad=True) for x in GIVEN]
@@ -124,8 +124,9 @@ def test_pytorch_differentiates_them():
     jacobian = torch.autograd.functional.jacobian(lambda x: predictions(x, *plain[1:])[0], plain[0], vectorize=True)
     slow = torch.autograd.functional.jacobian(lambda x: predictions(x, *plain[1:])[0], plain[0])
     np.testing.assert_allclose(jacobian, slow, rtol=1e-9, atol=1e-12)
-    with pytest.raises(NotImplementedError, match="cannot be differentiated again"):
-        torch.func.grad(torch.func.grad(of_one))(many[0])
+    for again in (torch.func.grad(torch.func.grad(of_one)), torch.func.jacfwd(of_one)):
+        with pytest.raises(NotImplementedError, match="on the host has first derivatives in reverse mode alone"):
+            again(many[0])
     assert ka.solvers.predict(*(x.float() for x in plain[:2]), plain[0].float(), PHI, noise=0.2, amplitude=1.0)[
         0
     ].dtype is (torch.float32)
@@ -149,6 +150,9 @@ def test_jax_differentiates_them():
         many = jax.numpy.asarray([0.7, 0.8])
         np.testing.assert_allclose(jax.vmap(jax.grad(of_one))(many)[1], wanted[4], rtol=1e-12)
         np.testing.assert_allclose(of_one(many[1]), value, rtol=1e-12)
+        for again in (jax.grad(jax.grad(of_one)), jax.jacfwd(of_one)):
+            with pytest.raises(BackendUnavailable, match="on the host has first derivatives in reverse mode alone"):
+                again(many[0])
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])
