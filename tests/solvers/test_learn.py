@@ -153,6 +153,13 @@ def test_jax_differentiates_them():
         for again in (jax.grad(jax.grad(of_one)), jax.jacfwd(of_one)):
             with pytest.raises(BackendUnavailable, match="on the host has first derivatives in reverse mode alone"):
                 again(many[0])
+    with jax.enable_x64(False):
+        single = [jax.numpy.asarray(x) for x in GIVEN]
+        for differentiate in (jax.value_and_grad(evidence, 4), jax.jit(jax.value_and_grad(evidence, 4))):
+            found = differentiate(*single)
+            assert found[0].dtype == found[1].dtype == np.float32
+            np.testing.assert_allclose(found[0], value, rtol=1e-4)
+            np.testing.assert_allclose(found[1], wanted[4], rtol=1e-3)
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])
