@@ -6,6 +6,7 @@ takes as long as this file: it asks PyTorch for as little as it can, and each qu
 
 from collections.abc import Callable, Iterable
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
@@ -144,10 +145,12 @@ def _door_for(array: Any) -> Door | None:
 
 def crossed_at_once(function: F) -> F:
     """Let a function take tensors as NumPy's arrays; all that it does is to check arrays and to call one op."""
-    replay = Replay(function)
+    replay, names = Replay(function), _positional(function)
 
     @wraps(function)
     def called(*args: Any, **options: Any) -> Any:
+        if options and len(args) < len(names) and names[len(args)] in options:
+            args = _placed(names, args, options)
         for x in args:
             kind = type(x)
             if kind is np.ndarray:
@@ -163,6 +166,20 @@ def crossed_at_once(function: F) -> F:
         return function(*args, **options)
 
     return called  # type: ignore[return-value]
+
+
+def _positional(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the arguments that have a place."""
+    parameters = signature(function).parameters.values()
+    return tuple(x.name for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD)
+
+
+def _placed(names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+    """Return arguments with those that were given by name in their places, and take these from `options`."""
+    placed = list(args)
+    while len(placed) < len(names) and names[len(placed)] in options:
+        placed.append(options.pop(names[len(placed)]))
+    return tuple(placed)
 
 
 def _crossed(door: Door, first: Any, replay: Replay, args: tuple[Any, ...], options: dict[str, Any]) -> Any:

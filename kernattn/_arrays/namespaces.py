@@ -252,13 +252,18 @@ def like(values: Float64, array: Array) -> Array:
 def why_not_plain(array: Array) -> str | None:
     """Return what keeps a NumPy, CuPy or PyTorch array from being C-contiguous and writeable, None where it is both."""
     if not isinstance(array, np.ndarray) and compat.is_torch_array(array):
-        if array.requires_grad:
-            return "a tensor that requires a gradient"
         return None if array.is_contiguous() else f"shape {tuple(array.shape)}, strides {array.stride()}"
     fixed = not getattr(array.flags, "writeable", True)
     if array.flags.c_contiguous and not fixed:
         return None
     return f"shape {array.shape}, strides {array.strides}{', read-only' * fixed}"
+
+
+def records_gradient(array: Array) -> bool:
+    """Whether PyTorch records what is done to an array, to differentiate it later."""
+    if isinstance(array, np.ndarray) or not compat.is_torch_array(array):
+        return False
+    return bool(array.requires_grad and sys.modules["torch"].is_grad_enabled())
 
 
 def may_share_memory(a: Array, b: Array) -> bool:

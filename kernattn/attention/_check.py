@@ -14,6 +14,7 @@ from kernattn._arrays.namespaces import (
     may_share_memory,
     namespace,
     placement,
+    records_gradient,
     why_not_plain,
 )
 from kernattn._arrays.shapes import broadcast
@@ -185,7 +186,9 @@ def check_one_dim(q: Array, k: Array) -> None:
     equal("the last axis (d)", q=q.shape[-1], k=k.shape[-1])
 
 
-def check_out(out: Any, v: Array, lead: tuple[int, ...], others: dict[str, Array | None]) -> None:
+def check_out(
+    out: Any, v: Array, lead: tuple[int, ...], others: dict[str, Array | None], phi: FeatureMap | None = None
+) -> None:
     """Raise unless `out` can hold the output of a step whose other arguments have passed."""
     if not (isinstance(out, np.ndarray) or compat.is_cupy_array(out) or compat.is_torch_array(out)):
         raise DTypeError(
@@ -203,6 +206,13 @@ def check_out(out: Any, v: Array, lead: tuple[int, ...], others: dict[str, Array
     why = why_not_plain(out)
     if why is not None:
         raise ParameterError(f"out must be C-contiguous and writeable; got {why}")
+    learnt = phi.numbers if isinstance(phi, LearntMap) else {}
+    for name, array in {"out": out, **others, **learnt}.items():
+        if array is not None and records_gradient(array):
+            raise ParameterError(
+                f"out must be None where a gradient is recorded; got {name} that requires one "
+                "(under torch.no_grad() none is recorded)"
+            )
     for name, array in others.items():
         if array is not None and may_share_memory(out, array):
             raise ParameterError(f"out must be apart from every other argument; its memory overlaps that of {name}")

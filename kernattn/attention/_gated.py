@@ -190,7 +190,7 @@ def gated_linear_attention_step(
         the old state stays as it is.
     out : (..., e) array, optional
         A C-contiguous NumPy or CuPy array, or a tensor, of the dtype of v, apart in memory from every other argument:
-        the output is written into it, and it is returned.
+        the output is written into it, and it is returned. It must be None where PyTorch records a gradient.
 
     Returns
     -------

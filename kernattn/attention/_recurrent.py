@@ -62,10 +62,11 @@ def linear_attention_step(
         Allow the new state to be written into the arrays of the old one, which must not be used afterwards. By
         default the old state stays as it is.
     out : (..., e) array, optional
-        A C-contiguous NumPy or CuPy array of the dtype of v, apart in memory from every other argument: the output is
-        written into it, and it is returned. On a GPU, with `reuse_state`, a map that has a spec, C-contiguous
-        arrays, and k, v and key_mask of the leading axes of the state, a step allocates nothing on the device and
-        waits for nothing once another has run on the same state: a CUDA graph can capture it.
+        A C-contiguous NumPy or CuPy array, or a tensor, of the dtype of v, apart in memory from every other argument:
+        the output is written into it, and it is returned. It must be None where PyTorch records a gradient. On a GPU,
+        with `reuse_state`, a map that has a spec, C-contiguous arrays, and k, v and key_mask of the leading axes of the
+        state, a step allocates nothing on the device and waits for nothing once another has run on the same state: a
+        CUDA graph can capture it.
 
     Returns
     -------
@@ -76,7 +77,7 @@ def linear_attention_step(
 
     Raises
     ------
-    ShapeError, DTypeError, MixedLibraryError, StateMismatchError, BackendUnavailable
+    ShapeError, DTypeError, MixedLibraryError, ParameterError, StateMismatchError, BackendUnavailable
         Before any work, if an argument does not fit.
 
     Examples
@@ -101,7 +102,7 @@ def linear_attention_step(
     if out is not None:
         others = {"q": q, "k": k, "v": v, "g": g, "gk": gk, "key_mask": key_mask}
         others |= {"s": given.s, "z": given.z, "peak": given.peak}
-        check_out(out, v, leading(1, q=q, k=k, v=v), others)
+        check_out(out, v, leading(1, q=q, k=k, v=v), others, phi)
     query, key, q_spec, k_spec = lowered_token(phi, q, k, key_mask)
     run = implementation(STEP, v, backend, query, key)
     before = sums_of(state)

@@ -25,6 +25,12 @@ def seen(*args, backend=None, **options):
     return tuple(type(x) for x in (*args, *options.values()))
 
 
+@crossed_at_once
+def placed(q, k=None, *, key_mask=None, backend=None):
+    """Return the kinds of the arguments that a function sees."""
+    return tuple(type(x) for x in (q, k, key_mask))
+
+
 def rows(dtype="float32", **options):
     rng = np.random.default_rng(1)
     return [torch.tensor(rng.standard_normal((2, 5, maps.DIM))).to(getattr(torch, dtype), **options) for _ in "qkv"]
@@ -42,6 +48,10 @@ def test_plain_tensors_cross_wherever_they_stand():
         assert seen(x + 1) == (np.ndarray,)
     assert seen(x.to(torch.bfloat16)) == (np.ndarray,)
     assert seen(np.ones(2), x) == (np.ndarray, torch.Tensor)
+    assert placed(key_mask=x > 0, k=2, q=x) == (np.ndarray, int, np.ndarray)
+    for args, options in (((), {"k": x}), ((x,), {"q": x}), ((x,), {"k": x, "q": x})):
+        with pytest.raises(TypeError, match="'q'"):
+            placed(*args, **options)
 
 
 class Mine(torch.Tensor):

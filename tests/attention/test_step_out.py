@@ -88,6 +88,46 @@ def test_tensors(dtype):
         ka.linear_attention_step(state, *given, PHI, out=NUMPY.asarray(v))
 
 
+@pytest.mark.parametrize("backend", [None, "reference"])
+def test_out_is_refused_where_a_gradient_is_recorded(backend):
+    """At each call, whatever asks for it, and before anything is written; without a gradient it is filled."""
+    torch = pytest.importorskip("torch")
+    x, v, out = torch.ones(4), torch.full((2,), 3.0), torch.ones(2)
+    plain = {"q": x, "k": x, "v": v}
+    sums, gated = ka.initial_state(PHI, (), 2, like=x), ka.attention.GatedState(torch.ones(4, 2))
+    learnt = ka.with_numbers(DRAWN, scale=torch.tensor(0.5, requires_grad=True))
+
+    def recorded(state, given, name):
+        given = {**given, **state._asdict()}
+        given[name] = given[name].clone().requires_grad_()
+        return type(state)(*(given[each] for each in state._fields)), {each: given[each] for each in plain}
+
+    def step(state, given, phi=PHI, **options):
+        return ka.linear_attention_step(state, **given, phi=phi, backend=backend, out=out, **options)
+
+    def gated_step(state, given, **options):
+        return ka.gated_linear_attention_step(state, **given, backend=backend, out=out, **options)
+
+    drawn = ka.initial_state(DRAWN, (), 2, like=x)
+    g = torch.tensor(-0.5, requires_grad=True)
+    calls = [(step, *recorded(sums, plain, name), {}) for name in ("q", "k", "v", "s", "z")]
+    calls += [(gated_step, *recorded(gated, plain, name), {}) for name in ("q", "k", "v", "s")]
+    calls += [
+        (step, drawn, plain, {"phi": learnt}),
+        (step, sums, plain, {"g": g}),
+        (gated_step, gated, plain, {"g": g}),
+    ]
+    for call, state, given, options in calls:
+        for _ in range(2):
+            with refused(errors.ParameterError, "out must be None", "gradient"):
+                call(state, given, **options)
+        assert out.eq(1).all()
+        with torch.no_grad():
+            assert call(state, given, **options)[0] is out
+        assert not out.requires_grad
+        out.fill_(1)
+
+
 def test_arrays_that_cannot_be_written_to_have_no_out():
     jnp = pytest.importorskip("jax.numpy")
     state = ka.initial_state(PHI, (), 2, like=jnp.ones(4))
