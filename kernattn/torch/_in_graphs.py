@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kernattn._arrays.bridge import cast
-from kernattn.errors import DTypeError, ShapeError
+from kernattn.errors import DTypeError, ParameterError, ShapeError
 
 OPS = torch.ops.kernattn
 
@@ -31,6 +31,8 @@ def into(out: Tensor | None, token: Tensor) -> Tensor:
         return token
     if out.shape != token.shape or out.dtype != token.dtype:
         raise ShapeError("out must have the shape and dtype of the output")
+    if token.requires_grad or (out.requires_grad and torch.is_grad_enabled()):
+        raise ParameterError("out must be None where a gradient is recorded")
     return out.copy_(token)
 
 

@@ -119,6 +119,8 @@ def test_pytorch():
         backend="aot_eager",
     )
     watched = [x.clone().requires_grad_() for x in token[:3]]
+    with pytest.raises(Exception, match="out must be None"):
+        step(after, *watched)
     torch.testing.assert_close(ka.gated_linear_attention_step(after, *watched, **given, backend="cpu")[0], plain)
     kept = GatedState(after.s.clone())
     for run in (step, lambda s, *x: ka.gated_linear_attention_step(s, *x, **given, reuse_state=True, out=room)):
