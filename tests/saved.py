@@ -80,6 +80,7 @@ MAKERS = {
     "nystrom_kmeans": lambda: ka.features.nystrom(DATA, 2 * ARD, 4, landmarks=DATA[:4] + 0.1, rng=3),
     "hilbert": lambda: ka.features.hilbert(ka.kernels.Gaussian(), [[-3.0, 3.0]] * DIM, 20),
     "hilbert_periodic": lambda: ka.features.hilbert(ka.kernels.Periodic(), [[0.0, 1.0]] * DIM, 20),
+    "linear": lambda: ka.features.linear(lengthscale=[0.5, 1.0, 2.0], center=[0.0, 1.0, -1.0]),
     "concatenated": lambda: _random(ka.kernels.Gaussian() + SOFTMAX),
     "tensor": lambda: _random(SOFTMAX * ka.kernels.Polynomial(2)),
     "multiple": lambda: _random(2 * SOFTMAX),

@@ -1,7 +1,5 @@
 """The way back by array operations."""
 
-from functools import partial
-
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn._maps.spec import MapSpec
 from kernattn._plans.plan import Plan
@@ -18,21 +16,20 @@ def row_scales(x: Array, spec: MapSpec) -> Array:
     return row_scale(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False), spec)[..., 0]
 
 
-def pull_back(
-    parts: Parts, q: Array, k: Array, v: Array, q_spec: MapSpec, k_spec: MapSpec, scale: float, plan: Plan,
-    within: Plan, causal: bool, state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None,
-    near_bias: Array | None, out: Array, normaliser: Normaliser, near: Array, near_lse: Array, g: Array,
-    after: PeakedSum | None, learn: bool,
+PARTS = Parts(causal_vjp, block_softmax_vjp, row_scales)
+
+
+def hybrid_vjp(
+    q: Array, k: Array, v: Array, q_spec: MapSpec, k_spec: MapSpec, scale: float, plan: Plan, within: Plan,
+    causal: bool, state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, near_bias: Array | None,
+    out: Array, normaliser: Normaliser, near: Array, near_lse: Array, g: Array, after: PeakedSum | None, learn: bool,
 ) -> Cotangents:  # fmt: skip
-    """Return the cotangents of what the op took, by the implementations of both parts."""
+    """Return the cotangents of what the op took."""
     given = Given(q, k, v, q_spec, k_spec, scale, plan, within, causal, state, key_mask, segment_ids, near_bias)
-    return _pull_wide(parts, given, Made(out, normaliser, near, near_lse, g, after), learn)
+    return pull_wide(PARTS, given, Made(out, normaliser, near, near_lse, g, after), learn)
 
 
-hybrid_vjp = partial(pull_back, Parts(causal_vjp, block_softmax_vjp, row_scales))
-
-
-def _pull_wide(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangents:
+def pull_wide(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangents:
     """Return the cotangents, of rows no narrower than the sums over them, in the dtypes of what was given."""
     xp = namespace(v=given.v)
     dtype = accumulation_dtype(xp, given.v)

@@ -1,5 +1,7 @@
 """One token beside a window in array-API: the op of a token for what leaves it, then both parts joined."""
 
+from typing import Any
+
 from kernattn._arrays.namespaces import Array, accumulation_dtype, largest, namespace
 from kernattn._maps.spec import MapSpec
 from kernattn._sums.peaked import PeakedSum
@@ -11,7 +13,7 @@ from kernattn.ops.step.reference import step
 def window_step(
     state: PeakedSum, k_before: Array, v_before: Array, present: Array, q: Array, k: Array, v: Array, q_spec: MapSpec,
     k_spec: MapSpec, scale: float, key_mask: Array | None, near_bias: Array | None,
-) -> tuple[Array, PeakedSum, Array, Array, Array]:  # fmt: skip
+) -> tuple[Any, ...]:  # fmt: skip
     """Return the output of the token, and what is remembered after it."""
     xp, dtype = namespace(v=v), v.dtype
     wide, lead = accumulation_dtype(xp, v), present.shape[:-1]

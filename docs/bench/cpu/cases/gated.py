@@ -24,7 +24,6 @@ from kernattn.attention import (
 from kernattn.bench import Work
 from kernattn.bench._clock import Call
 from kernattn.features import elu1
-from kernattn.ops._numba.tiles.layout import room
 
 LAYERS = 80  # of MiniMax-01, whose first layer is raced
 
@@ -111,6 +110,8 @@ def _step(o: Sizes) -> Race:
     def ours(state: Any, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Call:
         held = GatedState(state)
         return lambda: gated_linear_attention_step(held, q, k, v, g=g, beta=beta, reuse_state=True)
+
+    from kernattn.ops._numba.tiles.layout import room
 
     at_a_line = room(s.shape, s.dtype)  # as calls return states
     at_a_line[...] = s
