@@ -1,4 +1,8 @@
-"""Transfer attention of a trained language model that a package ships: python examples/protein_language_model.py.
+"""
+A trained language model, transferred
+=====================================
+
+`python examples/protein_language_model.py` transfers attention of a language model that a package ships.
 
 Sapiens (Prihoda et al. 2022) is a masked language model of human antibodies: 4 layers of 8 heads of width 16, trained
 on 20 million sequences. Version 1.0.2 of its package holds the weights, under the MIT licence, and needs no hub:
