@@ -9,7 +9,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, frozen, namespace, zeros
 from kernattn._maps.spec import ScaledFeatures
-from kernattn._runtime.checks import array_of, shown
+from kernattn._runtime.checks import array_of, positive_integer, shown
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._base.deterministic import ExactMap
 
@@ -38,7 +38,7 @@ class Linear(ExactMap):
 
     def num_features_of(self, dim: int) -> int:
         """Return M = d."""
-        return dim
+        return positive_integer("dim", dim)
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), with a log scale of 0."""
