@@ -89,6 +89,8 @@ def array_of(value: Any) -> NDArray[Any]:
 
 def boolean(name: str, value: Any) -> bool:
     """Return `value`, which must be True or False."""
+    if value is True or value is False:
+        return value
     if not isinstance(value, bool | np.bool_):
         raise ParameterError(f"{name} must be True or False; got {shown(value)}")
     return bool(value)

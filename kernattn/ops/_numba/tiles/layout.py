@@ -83,6 +83,10 @@ def widened(array: Array) -> NDArray[np.float32]:
 
 def rows(array: Array, dtype: np.dtype[Any]) -> Rows:
     """Return numbers that are read: 16-bit ones as they are."""
+    if array.dtype is dtype and type(array) is np.ndarray:  # a small call takes as long as it looks
+        result = array.ravel()
+        result.setflags(write=False)
+        return result, _NO_BITS, 0
     if not has_bits(array, dtype):
         return flat(array, dtype), _NO_BITS, 0
     bits, kind = _bits(array)
