@@ -20,6 +20,8 @@ from kernattn.attention._mechanisms.window import window_attention, window_atten
 from kernattn.attention._mechanisms.window_states import WindowState, initial_window_state
 from kernattn.attention._recurrent import linear_attention_step
 from kernattn.attention._softmax import softmax_attention, softmax_with_lse
+from kernattn.attention._state_batches import put_states, stack_states, take_states
+from kernattn.attention._state_files import load_state, save_state
 from kernattn.attention._states import attend, attend_with_lse, initial_state, key_state, merge_states
 
 __all__ = [
@@ -45,14 +47,19 @@ __all__ = [
     "linear_attention_step",
     "linformer_attention",
     "linformer_projections",
+    "load_state",
     "lsh_attention",
     "merge_states",
     "nystrom_attention",
     "patterns",
+    "put_states",
     "routing_attention",
+    "save_state",
     "scatterbrain_attention",
     "softmax_attention",
     "softmax_with_lse",
+    "stack_states",
+    "take_states",
     "update_centroids",
     "window_attention",
     "window_attention_step",

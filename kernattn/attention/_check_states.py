@@ -66,7 +66,7 @@ def check_state(state: Any, phi: FeatureMap, q: Array, k: Array | None, v: Array
 
 def check_draws(made_by: Any, used_by: Any) -> None:
     """Raise where a state of one draw meets another draw; a traced fingerprint cannot be looked at."""
-    made_by, used_by = _known(made_by), _known(used_by)
+    made_by, used_by = known_draw(made_by), known_draw(used_by)
     if made_by is not None and used_by is not None and made_by != used_by:
         raise StateMismatchError(
             f"the state was made by the map of fingerprint {made_by}, and meets that of {used_by}: "
@@ -74,7 +74,7 @@ def check_draws(made_by: Any, used_by: Any) -> None:
         )
 
 
-def _known(draw: Any) -> int | None:
+def known_draw(draw: Any) -> int | None:
     """Return a fingerprint as an int, None where it is traced; after `vmap` there are many of one value."""
     if type(draw) is int:
         return draw
