@@ -17,7 +17,7 @@ from kernattn.errors import EmptyInputError, MixedLibraryError, ParameterError, 
 
 
 def stack_states(states: Iterable[State]) -> State:
-    """Return the states of several sequences as one, whose first axis counts them.
+    r"""Return the states of several sequences as one, whose first axis counts them: :math:`S_b = S^{(b)}`.
 
     A step with it takes a token of each: queries, keys and values have that axis first too.
 
@@ -58,7 +58,9 @@ def stack_states(states: Iterable[State]) -> State:
 
 
 def take_states(state: State, index: Any) -> State:
-    """Return the states of some sequences of a batch, the first axis: in any order, as often as they are named.
+    r"""Return the states of some sequences of a batch: :math:`S'_i = S_{index_i}` along the first axis.
+
+    They come in any order, as often as they are named.
 
     Parameters
     ----------
@@ -97,7 +99,9 @@ def take_states(state: State, index: Any) -> State:
 
 
 def put_states(state: State, index: Any, states: State, *, reuse_state: bool = False) -> State:
-    """Return a batch of states with others in the places of some sequences: those that end make room for new ones.
+    r"""Return a batch of states with others in some places: :math:`S'_{index_i} = S^{new}_i` along the first axis.
+
+    Sequences that end make room for new ones.
 
     Parameters
     ----------
