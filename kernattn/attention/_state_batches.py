@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, dtype_name, indices, namespace, placement, records_gradient
 from kernattn._runtime.checks import array_of, boolean, shown
-from kernattn.attention._check_states import check_draws
-from kernattn.attention._state_parts import State, kind_of, made_of, parts_of
+from kernattn.attention._state_parts import KINDS, OWN, State, check_same, leaves_of, with_leaves
 from kernattn.errors import EmptyInputError, MixedLibraryError, ParameterError, StateMismatchError
 
 
@@ -23,12 +22,12 @@ def stack_states(states: Iterable[State]) -> State:
 
     Parameters
     ----------
-    states : iterable of LinearState, GatedState, GatedStretch or WindowState
+    states : iterable of LinearState, GatedState, GatedStretch, WindowState or transformer.State
         States of one kind, shape, dtype and library, and of one map.
 
     Returns
     -------
-    LinearState, GatedState, GatedStretch or WindowState
+    LinearState, GatedState, GatedStretch, WindowState or transformer.State
         A state of new arrays.
 
     Raises
@@ -49,12 +48,13 @@ def stack_states(states: Iterable[State]) -> State:
     given = list(states)
     if not given:
         raise EmptyInputError("states must hold at least one state; got none")
-    parts = [parts_of(f"states[{at}]", state) for at, state in enumerate(given)]
+    leaves = [leaves_of(f"states[{at}]", state) for at, state in enumerate(given)]
     for at in range(1, len(given)):
-        _check_alike("states[0]", given[0], parts[0], f"states[{at}]", given[at], parts[at])
-    xp = namespace(state=given[0].s)
-    stacked = {name: xp.stack([each[name] for each in parts], axis=0) for name in parts[0]}
-    return _like(given[0], stacked)
+        check_same("states[0]", given[0], f"states[{at}]", given[at])
+        _check_alike(leaves[0], leaves[at], None)
+    together = zip(*(each.values() for each in leaves), strict=True)
+    stacked = (namespace(state=parts[0]).stack(list(parts), axis=0) for parts in together)
+    return with_leaves(given[0], stacked)  # type: ignore[no-any-return]
 
 
 def take_states(state: State, index: Any) -> State:
@@ -64,14 +64,14 @@ def take_states(state: State, index: Any) -> State:
 
     Parameters
     ----------
-    state : LinearState, GatedState, GatedStretch or WindowState
+    state : LinearState, GatedState, GatedStretch, WindowState or transformer.State
         A batch of states, as `stack_states` or a batch of keys makes one.
     index : int, slice, or sequence or array of int or bool
         Which ones. An int takes the axis away; negative ones count from the end.
 
     Returns
     -------
-    LinearState, GatedState, GatedStretch or WindowState
+    LinearState, GatedState, GatedStretch, WindowState or transformer.State
         A state of new arrays.
 
     Raises
@@ -90,12 +90,14 @@ def take_states(state: State, index: Any) -> State:
     >>> ka.take_states(batch, 1).z
     array([4., 4.])
     """
-    parts, count = _batch("state", state)
+    leaves, count = _batch("state", state)
     places, one = _places(index, count)
-    xp = namespace(state=state.s)
-    at = indices(xp, places, state.s)
-    taken = {name: xp.take(x, at, axis=0) for name, x in parts.items()}
-    return _like(state, {name: x[0, ...] for name, x in taken.items()} if one else taken)
+    taken = []
+    for x in leaves.values():
+        xp = namespace(state=x)
+        rows = xp.take(x, indices(xp, places, x), axis=0)
+        taken.append(rows[0, ...] if one else rows)
+    return with_leaves(state, iter(taken))  # type: ignore[no-any-return]
 
 
 def put_states(state: State, index: Any, states: State, *, reuse_state: bool = False) -> State:
@@ -105,11 +107,11 @@ def put_states(state: State, index: Any, states: State, *, reuse_state: bool = F
 
     Parameters
     ----------
-    state : LinearState, GatedState, GatedStretch or WindowState
+    state : LinearState, GatedState, GatedStretch, WindowState or transformer.State
         A batch of states.
     index : int, slice, or sequence or array of int or bool
         Which ones to replace, each once.
-    states : LinearState, GatedState, GatedStretch or WindowState
+    states : LinearState, GatedState, GatedStretch, WindowState or transformer.State
         What takes their places, of the shapes that `take_states` returns for this index.
     reuse_state : bool
         Whether the memory of `state` may be written to, which saves a copy of all others. What can't be written to, as
@@ -117,7 +119,7 @@ def put_states(state: State, index: Any, states: State, *, reuse_state: bool = F
 
     Returns
     -------
-    LinearState, GatedState, GatedStretch or WindowState
+    LinearState, GatedState, GatedStretch, WindowState or transformer.State
         The batch.
 
     Raises
@@ -137,38 +139,39 @@ def put_states(state: State, index: Any, states: State, *, reuse_state: bool = F
            [4., 4.],
            [0., 0.]])
     """
-    parts, count = _batch("state", state)
+    leaves, count = _batch("state", state)
     places, one = _places(index, count)
     if len(set(places.tolist())) < len(places):
         raise ParameterError(f"index must name each state once; got {shown(index)}")
-    new = parts_of("states", states)
-    shapes = {name: (*(() if one else (len(places),)), *x.shape[1:]) for name, x in parts.items()}
-    _check_alike("state", state, parts, "states", states, new, shapes)
-    xp = namespace(state=state.s)
-    in_place = boolean("reuse_state", reuse_state) and all(map(_can_be_written, parts.values()))
-    if in_place and not any(map(records_gradient, new.values())):
-        where: Any = int(places[0]) if one else indices(xp, places, state.s)
-        for name, x in parts.items():
-            x[where] = new[name]
+    new = leaves_of("states", states)
+    check_same("state", state, "states", states)
+    _check_alike(leaves, new, () if one else (len(places),))
+    pairs = list(zip(leaves.values(), new.values(), strict=True))
+    if boolean("reuse_state", reuse_state) and all(_can_be_written(x) and not records_gradient(y) for x, y in pairs):
+        for x, rows in pairs:
+            x[int(places[0]) if one else indices(namespace(state=x), places, x)] = rows
         return state
     order = np.arange(count)
     order[places] = count + np.arange(len(places))
-    at = indices(xp, order, state.s)
-    put = {}
-    for name, x in parts.items():
-        rows = new[name][None, ...] if one else new[name]
-        put[name] = xp.take(xp.concat([x, rows], axis=0), at, axis=0)
-    return _like(state, put)
+    put = []
+    for x, rows in pairs:
+        xp = namespace(state=x)
+        put.append(xp.take(xp.concat([x, rows[None, ...] if one else rows], axis=0), indices(xp, order, x), axis=0))
+    return with_leaves(state, iter(put))  # type: ignore[no-any-return]
 
 
 def _batch(name: str, state: Any) -> tuple[dict[str, Array], int]:
-    """Return the parts of a batch of states, and how many it has."""
-    parts = parts_of(name, state)
-    if state.s.ndim < 3:
-        raise StateMismatchError(
-            f"{name} must be a batch, s (batch, ..., M, e), as stack_states makes one; got s {tuple(state.s.shape)}"
-        )
-    return parts, int(state.s.shape[0])
+    """Return the arrays of a batch of states, and how many it has."""
+    leaves = leaves_of(name, state)
+    own = OWN if isinstance(state, tuple(KINDS.values())) else {}
+    if not leaves or any(x.ndim <= own.get(place.rpartition(".")[2], 0) for place, x in leaves.items()):
+        shapes = {place: tuple(x.shape) for place, x in leaves.items()}
+        raise StateMismatchError(f"{name} must be a batch, as stack_states makes one; got {shapes}")
+    counts = {int(x.shape[0]) for x in leaves.values()}
+    if len(counts) > 1:
+        shapes = {place: tuple(x.shape) for place, x in leaves.items()}
+        raise StateMismatchError(f"the parts of {name} must have one first axis; got {shapes}")
+    return leaves, counts.pop()
 
 
 def _places(index: Any, count: int) -> tuple[NDArray[np.int64], bool]:
@@ -192,24 +195,15 @@ def _places(index: Any, count: int) -> tuple[NDArray[np.int64], bool]:
     return np.where(places < 0, places + count, places).reshape(-1), asked.ndim == 0
 
 
-def _check_alike(
-    name: str, state: Any, parts: dict[str, Array], other_name: str, other: Any, others: dict[str, Array],
-    shapes: dict[str, tuple[int, ...]] | None = None,
-) -> None:  # fmt: skip
-    """Raise unless another state is of the kind, map, dtypes and device of a state, and of these shapes."""
-    if kind_of(name, state) != kind_of(other_name, other):
-        raise StateMismatchError(f"{name} is a {type(state).__name__}, {other_name} a {type(other).__name__}")
-    if hasattr(state, "fingerprint"):
-        check_draws(state.fingerprint, other.fingerprint)
-    for part, x in parts.items():
-        y, shape = others[part], tuple(x.shape) if shapes is None else shapes[part]
-        namespace(**{f"{name}.{part}": x, f"{other_name}.{part}": y})
+def _check_alike(leaves: dict[str, Array], others: dict[str, Array], lead: tuple[int, ...] | None) -> None:
+    """Raise unless others have the dtypes, devices and shapes of a state's arrays; with a lead in place of axis 0."""
+    for (place, x), (other, y) in zip(leaves.items(), others.items(), strict=True):
+        shape = tuple(x.shape) if lead is None else (*lead, *x.shape[1:])
+        namespace(**{place: x, other: y})
         if tuple(y.shape) != shape or dtype_name(x) != dtype_name(y):
-            raise StateMismatchError(
-                f"{other_name}.{part} must be {dtype_name(x)} {shape}; got {dtype_name(y)} {tuple(y.shape)}"
-            )
+            raise StateMismatchError(f"{other} must be {dtype_name(x)} {shape}; got {dtype_name(y)} {tuple(y.shape)}")
         if placement(x) != placement(y):
-            raise MixedLibraryError(f"{other_name}.{part} must be on {placement(x)}; got {placement(y)}")
+            raise MixedLibraryError(f"{other} must be on {placement(x)}; got {placement(y)}")
 
 
 def _can_be_written(x: Array) -> bool:
@@ -217,9 +211,3 @@ def _can_be_written(x: Array) -> bool:
     if records_gradient(x) or compat.is_jax_array(x):
         return False
     return bool(x.flags.writeable) if isinstance(x, np.ndarray) else True
-
-
-def _like(state: State, parts: dict[str, Array]) -> State:
-    """Return a state of the kind and the map of another."""
-    made: State = made_of(kind_of("state", state), parts, getattr(state, "fingerprint", None))
-    return made

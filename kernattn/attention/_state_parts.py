@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import NoneType
 from typing import Any, TypeVar
 
 from kernattn._arrays.namespaces import Array, check_alike, dtype_name, namespace
 from kernattn._sums.peaked import LinearState
-from kernattn.attention._check_states import check_is_state
+from kernattn.attention._check_states import check_draws, check_is_state
 from kernattn.attention._gated import GatedState
 from kernattn.attention._gated_states import GatedStretch
 from kernattn.attention._mechanisms.window_states import WindowState, window_of
 from kernattn.errors import DTypeError, StateMismatchError
 
-State = TypeVar("State", bound=LinearState | GatedState | GatedStretch | WindowState)
+State = TypeVar("State", bound=tuple[Any, ...])
 
 KINDS: dict[str, type] = {
     "linear": LinearState,
@@ -20,8 +22,19 @@ KINDS: dict[str, type] = {
     "stretch": GatedStretch,
     "window": WindowState,
 }
+_holders: set[type] = set()
+
 OWN = {"s": 2, "z": 1, "peak": 1, "through": 2, "k": 2, "v": 2, "present": 1}
 """How many axes of a part are one state's own; those before are batches."""
+
+
+Holder = TypeVar("Holder", bound=type)
+
+
+def holds_states(holder: Holder) -> Holder:
+    """Let a class of named tuples, whose arrays have one first axis, be taken apart as batches of states are."""
+    _holders.add(holder)
+    return holder
 
 
 def kind_of(name: str, state: Any) -> str:
@@ -59,3 +72,48 @@ def parts_of(name: str, state: Any) -> dict[str, Array]:
 def made_of(kind: str, parts: dict[str, Array], fingerprint: int | None) -> Any:
     """Return the state of a kind."""
     return KINDS[kind](**parts) if fingerprint is None else KINDS[kind](**parts, fingerprint=fingerprint)
+
+
+def leaves_of(name: str, state: Any) -> dict[str, Array]:
+    """Return the arrays of a state, or of a tuple of them, such as what a model remembers, by their places in it."""
+    if not isinstance(state, tuple):
+        kind_of(name, state)  # raises
+    return dict(_leaves(name, state))
+
+
+def _leaves(name: str, state: Any) -> Iterator[tuple[str, Array]]:
+    if isinstance(state, tuple(KINDS.values())):
+        yield from ((f"{name}.{part}", x) for part, x in parts_of(name, state).items())
+    elif isinstance(state, tuple):
+        fields = getattr(state, "_fields", None)
+        if fields is not None and type(state) not in _holders:
+            kind_of(name, state)  # raises
+        for at, each in enumerate(state):
+            yield from _leaves(f"{name}[{at}]" if fields is None else f"{name}.{fields[at]}", each)
+    elif state is not None:
+        namespace(**{name: state})
+        yield name, state
+
+
+def with_leaves(state: Any, leaves: Iterator[Array]) -> Any:
+    """Return a state like another, of other arrays in the order of `leaves_of`."""
+    if not isinstance(state, tuple):
+        return None if state is None else next(leaves)
+    names = getattr(state, "_fields", range(len(state)))
+    made = [x if name == "fingerprint" else with_leaves(x, leaves) for name, x in zip(names, state, strict=True)]
+    return type(state)(*made) if hasattr(state, "_fields") else tuple(made)
+
+
+def check_same(name: str, state: Any, other_name: str, other: Any) -> None:
+    """Raise unless two states are of one kind and one map, in all their parts."""
+    if type(state) is not type(other) and (isinstance(state, tuple | NoneType) or isinstance(other, tuple | NoneType)):
+        raise StateMismatchError(f"{name} is a {type(state).__name__}, {other_name} a {type(other).__name__}")
+    if not isinstance(state, tuple):
+        return
+    if hasattr(state, "fingerprint"):
+        check_draws(state.fingerprint, other.fingerprint)
+        return
+    if len(state) != len(other):
+        raise StateMismatchError(f"{name} has {len(state)} parts, {other_name} {len(other)}")
+    for at, (one, two) in enumerate(zip(state, other, strict=True)):
+        check_same(f"{name}[{at}]", one, f"{other_name}[{at}]", two)

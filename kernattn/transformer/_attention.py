@@ -19,6 +19,7 @@ from kernattn.attention import (
     linear_attention_step,
     softmax_attention,
 )
+from kernattn.attention._state_parts import holds_states
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import FeatureMap
@@ -28,6 +29,7 @@ from kernattn.transformer._gated import GatedLayer
 Kind: TypeAlias = Pattern | FeatureMap | Heads | Callable[..., Array] | None
 
 
+@holds_states
 class KeysValues(NamedTuple):
     """What exact attention remembers: all keys and values, and which of them are there."""
 
@@ -39,6 +41,7 @@ class KeysValues(NamedTuple):
 LayerState: TypeAlias = KeysValues | LinearState | WindowState | GatedLayer
 
 
+@holds_states
 class Memory(NamedTuple):
     """What the layers of a decoder need of an encoder's rows; `prepare_memory` makes it, once."""
 

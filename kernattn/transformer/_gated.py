@@ -8,12 +8,14 @@ from typing import NamedTuple, TypeAlias
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, unmasked, zeros
 from kernattn.attention import GatedState, gated_linear_attention, gates
 from kernattn.attention._gated import decay_rate
+from kernattn.attention._state_parts import holds_states
 from kernattn.ops.causal_conv import OP as CONV
 from kernattn.transformer._halves import widened
 from kernattn.transformer._members import Gated
 from kernattn.transformer._parts import Params, linear, sigmoid, silu, standardise
 
 
+@holds_states
 class GatedLayer(NamedTuple):
     """What a layer of gated linear attention remembers: its state, and the inputs that its convolution still needs."""
 

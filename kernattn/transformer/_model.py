@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kernattn._arrays.namespaces import Array, dtype_name, namespace, unmasked
 from kernattn._runtime.checks import instance_of
+from kernattn.attention._state_parts import holds_states
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.transformer._attention import Kind, LayerState, Memory, resolve_attention
 from kernattn.transformer._checks import (
@@ -35,6 +36,7 @@ from kernattn.transformer._parts import Params, linear
 from kernattn.transformer._positions import limit, rotations
 
 
+@holds_states
 class State(NamedTuple):
     """What a causal transformer remembers of the tokens that it has seen."""
 

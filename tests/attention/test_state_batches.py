@@ -1,11 +1,14 @@
 """Batches of states: what joins, leaves and stays is, to the bit, what it was alone."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import kernattn as ka
 from kernattn.attention import GatedState, GatedStretch, initial_window_state, window_attention
 from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, ParameterError, StateMismatchError
+from kernattn.transformer import Config, Gated, initial_params, prefill, step
 
 PHI = ka.random_features(ka.kernels.Softmax(), dim=5, num_features=8, rng=0)
 OTHER = ka.random_features(ka.kernels.Softmax(), dim=5, num_features=8, rng=1)
@@ -126,6 +129,36 @@ def test_tensors_stay_tensors(library):
         same(found, ka.take_states(state, [3, 1, 3, 3]))
     same(ka.stack_states([ka.take_states(tensors, i) for i in range(BATCH)]), ka.take_states(state, [3, 1, 3, 3])
          if library == "torch" else state)  # fmt: skip
+
+
+def remembered(name, prompts):
+    """Return a step of a model, and what it remembers of prompts (sequences, n)."""
+    how = PHI if name == "maps" else None
+    gated = Gated(member="gated_delta", heads=2, key_dim=4, value_dim=4) if name == "gated" else None
+    config = Config(dim=10, layers=2, heads=2, vocab=7, length=40, gated=gated)
+    params = initial_params(config, rng=0)
+    return partial(step, params, config, attention=how), prefill(params, config, prompts, attention=how)[1]
+
+
+@pytest.mark.parametrize("name", ["maps", "gated", "exact"])
+def test_models_remember_batches(name):
+    tokens = np.random.default_rng(0).integers(7, size=(5, 12))
+    one, state = remembered(name, tokens[:, :6])
+    others = ka.stack_states([ka.take_states(state, i) for i in (4, 0, 3)])
+    mixed = ka.put_states(others, [1], ka.take_states(state, [2]))
+    for t in range(6, 12):
+        out, state = one(state, tokens[:, t])
+        found, mixed = one(mixed, tokens[[4, 2, 3], t])
+        np.testing.assert_array_equal(found, out[[4, 2, 3]])
+
+
+def test_what_models_of_other_lengths_remember_is_refused():
+    tokens = np.zeros((2, 6), int)
+    one, other = (remembered("exact", tokens[:, :n])[1] for n in (4, 6))
+    with pytest.raises(StateMismatchError, match=r"states\[1\]\.layers\[0\]\.k must be float32 \(2, 2, 4, 5\)"):
+        ka.stack_states([one, other])
+    with pytest.raises(StateMismatchError, match="KeysValues"):
+        ka.put_states(remembered("maps", tokens)[1], 0, ka.take_states(one, 0))
 
 
 def test_gradients_pass_through_batches():
