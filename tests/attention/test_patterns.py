@@ -20,6 +20,9 @@ ORDER = np.random.default_rng(0).permutation(8)
 EACH = np.stack([ORDER, ORDER[::-1]])
 HASHED = np.random.default_rng(3).standard_normal((2, L, 5))
 ROTATIONS = np.random.default_rng(4).standard_normal((3, 5, 4))
+SEEN = np.random.default_rng(5).random((2, L, L)) < 0.2
+SEEN[:, :70, 60:150] = False
+LOW, HIGH = np.random.default_rng(6).integers(-9, L + 9, size=(2, 2, L))
 PATTERNS = {  # one mask, or one a head
     "local": (P.local(20), lambda i, j: oracles.local(i, j, 20, 20)),
     "local to one side": (P.local(100, 0), lambda i, j: oracles.local(i, j, 100, 0)),
@@ -77,6 +80,17 @@ PATTERNS = {  # one mask, or one a head
     "hashed and near": (
         P.local(5) | P.lsh(HASHED[1], rotations=ROTATIONS[:2], chunk=9),
         lambda i, j: oracles.local(i, j, 5, 5) | oracles.lsh(i, j, HASHED[1], ROTATIONS[:2], 9),
+    ),
+    "masked": (P.from_mask(SEEN[0]), lambda i, j: SEEN[0][i, j]),
+    "masked a head": (P.from_mask(SEEN), *(lambda i, j, seen=seen: seen[i, j] for seen in SEEN)),
+    "masked and near": (
+        P.from_mask(SEEN[1]) & P.local(30) | P.sinks(2),
+        lambda i, j: SEEN[1][i, j] & oracles.local(i, j, 30, 30) | (j < 2),
+    ),
+    "stretches": (P.from_intervals(LOW[0], HIGH[0]), lambda i, j: (LOW[0][i] <= j) & (j < HIGH[0][i])),
+    "stretches a head": (
+        P.from_intervals(LOW, HIGH),
+        *(lambda i, j, low=low, high=high: (low[i] <= j) & (j < high[i]) for low, high in zip(LOW, HIGH, strict=True)),
     ),
     "union": (P.sinks(3) | P.local(20, 5), lambda i, j: oracles.sinks(i, j, 3) | oracles.local(i, j, 20, 5)),
     "union of orders": (
@@ -294,6 +308,13 @@ def test_torch_differentiates_attention_over_a_pattern():
         (lambda: P.sinks(True), "count"),
         (lambda: P.documents([0.5]), "ids must be a sequence of integers"),
         (lambda: P.documents([1, 2]).plan(3), "documents is for l = 2"),
+        (lambda: P.from_mask(np.eye(3)), r"mask must be bool \(n, l\)"),
+        (lambda: P.from_mask([True, False]), r"mask must be bool"),
+        (lambda: P.from_mask(np.zeros((0, 4), bool)), "mask must be bool"),
+        (lambda: P.from_mask(np.eye(4, dtype=bool)).plan(4, 5), "at most 4 queries of 4 tokens; got 4 of 5"),
+        (lambda: P.from_intervals([0.0], [1]), "low and high must be integers of one shape"),
+        (lambda: P.from_intervals([0, 1], [1]), "of one shape"),
+        (lambda: P.from_intervals([0, 1], [1, 2]).plan(3), "at most 2 queries; got 3"),
         (lambda: P.per_head([]), "patterns must be a list"),
         (lambda: (P.bigbird(4, 0, rng=0, heads=2) | P.bigbird(4, 0, rng=0, heads=3)).plan(20), "as many heads"),
         (lambda: P.per_head([P.bigbird(4, 0, rng=0, heads=2)]).plan(20), "must be one for all heads"),

@@ -10,6 +10,7 @@ from kernattn.attention.patterns._blocks import bigbird, block_permutation, imag
 from kernattn.attention.patterns._grids import axial, image_2d, neighborhood
 from kernattn.attention.patterns._hashing import lsh
 from kernattn.attention.patterns._longformer import longformer
+from kernattn.attention.patterns._masks import from_intervals, from_mask
 from kernattn.attention.patterns._per_head import per_head
 from kernattn.attention.patterns._prefixes import documents, prefix, sinks
 from kernattn.attention.patterns._sparse import fixed, strided
@@ -24,6 +25,8 @@ __all__ = [
     "block_permutation",
     "documents",
     "fixed",
+    "from_intervals",
+    "from_mask",
     "image_1d",
     "image_2d",
     "local",
