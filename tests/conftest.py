@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+import kernattn
 from kernattn.cli._bench import load
 from xp import JAX, KINDS, backends
 
@@ -27,6 +28,7 @@ LONG = (  # of few tests
     "quality/test_documents.py",
     "huggingface/test_compiled.py",
     "examples/test_regret.py",
+    "examples/test_image_generation.py",
     "attention/test_decayed_torch.py",
     "attention/test_linear_matrix.py",
     "attention/test_softmax_matrix.py",
@@ -41,8 +43,10 @@ COLLECTS = threading.Event()  # are tests being collected?
 SMALL = "write_pairs"  # the loop that landmarks of maps among parameters take
 os.environ["NUMBA_CACHE_DIR"] = str(HERE / ".numba_cache")  # what is compiled below is not for users
 os.environ["KERNATTN_QUIET"] = "1"  # loops are compiled in silence, here and in other processes
-os.environ["PYTHONPATH"] = os.pathsep.join(  # loops that were compiled here need this file in other processes, too
-    [str(HERE), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+PACKAGE = Path(kernattn.__file__).parents[1]  # of an installed wheel, or this folder's parent
+os.environ["PYTHONSAFEPATH"] = "1"  # other processes import it too, wherever they are: its loops are compiled once
+os.environ["PYTHONPATH"] = os.pathsep.join(  # loops that were compiled here need this file there, too
+    dict.fromkeys([str(PACKAGE), str(HERE), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 )
 sys.path.append(str(HERE.parent))  # joblib gives its workers this list in place of PYTHONPATH
 

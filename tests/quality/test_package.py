@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import kernattn
+from processes import run_script
 from quality.tree import PACKAGE, ROOT
 
 
@@ -32,6 +33,11 @@ def test_core_dependencies(installed: importlib.metadata.Distribution) -> None:
 
 def test_version(installed: importlib.metadata.Distribution) -> None:
     assert kernattn.__version__ == installed.version
+
+
+def test_other_processes_import_the_package_that_is_tested() -> None:
+    """Not the folder that pytest was started in: loops of another copy would be compiled once more."""
+    assert run_script("import kernattn; print(kernattn.__file__)").stdout == f"{kernattn.__file__}\n"
 
 
 def test_data_files_are_installed() -> None:
