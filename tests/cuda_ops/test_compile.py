@@ -64,13 +64,13 @@ USUAL = [
 USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("sincos",)) if x.op in ("features", "step")]
 PAIR = {"-DRULE=2", "-DCHANNELS=1", "-DEB=64"}  # and decays of channels: what takes the most registers
 USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ()) if "gated" in x.op and set(x.defines) >= PAIR]
-LARGE = {"-DRULE=1", "-DCHUNK=64", "-DEB=64"}
+LARGE = {"-DRULE=1", "-DCHANNELS=1", "-DCHUNK=64", "-DEB=64"}
 USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ()) if "chunks" in x.op and set(x.defines) >= LARGE]
 BACK = ("features_vjp", "key_state_vjp", "attend_vjp", "causal_vjp")  # each once, in small tiles
 USUAL += {x.op: x for x in instances(LIMITS[90], ("bfloat16",), ("relu",), ((32, 32),)) if x.op in BACK}.values()
 EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]
 OTHER_OPS = {  # the oldest without and with products of bfloat16, and the newest
-    75: ("causal",),
+    75: ("attend",),
     80: ("features", "key_state", "step"),
     120: ("attend",),
 }
