@@ -26,7 +26,7 @@ NAMES: dict[str, dict[str, str]] = {  # by parameter, in small letters without s
         "cosine": "that is ka.kernels.Polynomial(degree=1) of rows divided by their norms",
         "chi2": "'additive_chi2' is the additive one; its exponential has no map here",
         "sigmoid": "it is not positive definite, so it has no map",
-        "precomputed": "only ka.features.nystrom takes a matrix",
+        "precomputed": "only ka.features.nystrom and NystromFeatures take a matrix",
     },
     "estimator": {
         "rff": _FOURIER,

@@ -1,9 +1,10 @@
 """Checks of the data that a map is chosen by."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernattn._arrays.csr import check_csr
 from kernattn._arrays.namespaces import Array, Float64, check_computed, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
@@ -39,6 +40,15 @@ def checked_data(data: Array, dim: int | None = None, name: str = "data") -> Flo
         row = int(np.argmin(np.isfinite(sample).all(axis=1)))
         raise ParameterError(f"{name} must be finite; it holds NaN or infinity in row {row}")
     return sample
+
+
+def checked_csr(data: Any) -> Any:
+    """Return a CSR matrix of data in float64, which must hold finite numbers."""
+    check_csr("data", data)
+    if not (good := np.isfinite(data.data)).all():
+        row = int(np.searchsorted(data.indptr, int(np.argmin(good)), side="right")) - 1
+        raise ParameterError(f"data must be finite; it holds NaN or infinity in row {row}")
+    return data.astype(np.float64, copy=False)
 
 
 def check_inputs(data: Array | tuple[Array, Array], dim: int | None = None) -> Data:

@@ -9,10 +9,12 @@ from typing import Any, final
 
 import numpy as np
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, placement
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import positive_integer
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
+from kernattn.kernels import _csr
 from kernattn.kernels._rows import Rows, check_rows
 
 BLOCK = 2**18  # entries of a kernel matrix that are computed at a time: they stay in a cache
@@ -86,7 +88,7 @@ class Pairwise(ABC):
             Rows, of a real floating dtype.
         y : (..., k, d) array, optional
             Other rows, of the library and dtype of x; leading axes broadcast. Without it y = x, and the diagonal is
-            exactly `diag` of x.
+            exactly `diag` of x. Either may be a CSR matrix of SciPy, of which blocks of 2^21 numbers are made dense.
 
         Returns
         -------
@@ -104,6 +106,8 @@ class Pairwise(ABC):
         ParameterError
             If a value lies outside of the kernel's domain.
         """
+        if is_sparse(x) or is_sparse(y):
+            return _csr.matrix(self, x, y)
         rows = self._rows(x, y, cross=True)
         matrix = self._matrix(rows, x.dtype)
         return matrix if y is not None else _set_diagonal(rows.xp, matrix, self._diagonal(rows, x.dtype))
@@ -161,6 +165,8 @@ class Pairwise(ABC):
         >>> ka.kernels.Laplacian().matmul(x, None, np.ones(3)).round(4)
         array([1.4177, 1.5032, 1.1851])
         """
+        if is_sparse(x) or is_sparse(y):
+            return _csr.product(self.matmul, x, y, v)
         namespace(x=x, v=v)
         rows = self._rows(x, y, cross=True)
         _check_values(x, x if y is None else y, v)
@@ -193,14 +199,18 @@ class Pairwise(ABC):
     def pairs(self, x: Array, y: Array) -> Array:
         """Return k(x_i, y_i) of rowwise pairs, (..., d), (..., d) -> (...), of the kind, device and dtype of x.
 
-        Leading axes broadcast; the errors are those of the matrix.
+        Leading axes broadcast; the errors are those of the matrix. CSR rows (n, d) have others of their shape.
         """
+        if is_sparse(x) or is_sparse(y):
+            return _csr.pairs(self.pairs, x, y)
         rows = self._rows(x, y, cross=False)
         return rows.xp.astype(rows.xp.asarray(self._of(rows)), x.dtype, copy=False)
 
     @final
     def diag(self, x: Array) -> Array:
         """Return k(x_i, x_i), the matrix's diagonal, (..., n, d) -> (..., n); the errors are those of the matrix."""
+        if is_sparse(x):
+            return _csr.diagonal(self.diag, x)
         return self._diagonal(self._rows(x, None, cross=True), x.dtype)
 
 

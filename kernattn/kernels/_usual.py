@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernattn._arrays.csr import check_csr, dense_blocks, is_sparse
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64
-from kernattn._arrays.shapes import strips
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
 CENTRE = 4096  # rows at most whose medians are the centre
@@ -24,7 +24,7 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
     Parameters
     ----------
     x : (n, d) array
-        Rows.
+        Rows, or a CSR matrix of them.
     weights : (n,) array, optional
         How often each row counts.
 
@@ -49,7 +49,10 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
     2.0
     """
     given = {"x": x} if weights is None else {"x": x, "weights": weights}
-    namespace(**given)
+    if is_sparse(x):
+        check_csr("x", given.pop("x"))
+    if given:
+        namespace(**given)
     for name, array in given.items():
         check_floating(name, array)
     if x.ndim != 2 or (weights is not None and tuple(weights.shape) != (x.shape[0],)):
@@ -67,8 +70,8 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
     squares = np.empty(n)
     with np.errstate(over="ignore", invalid="ignore"):
         origin = _centre(x)
-        for here in strips(n):
-            squares[here] = np.sum((to_numpy64(x[here, ...]) - origin) ** 2, axis=1)
+        for here, rows in dense_blocks(x):
+            squares[here] = np.sum((to_numpy64(rows) - origin) ** 2, axis=1)
         if not np.isfinite(np.sum(squares)):
             raise ParameterError(
                 "x must be finite; it holds NaN or infinity, or numbers whose squares are beyond float64"
@@ -76,8 +79,8 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
     most = FAR**2 * _quantile(squares, shares)
     factors = np.sqrt(np.minimum(1.0, most / np.maximum(squares, most))) if most > 0 else np.ones(n)
     first = np.zeros(d)
-    for here in strips(n):
-        first += (shares[here] * factors[here]) @ (to_numpy64(x[here, ...]) - origin)
+    for here, rows in dense_blocks(x):
+        first += (shares[here] * factors[here]) @ (to_numpy64(rows) - origin)
     variance = float(shares @ (squares * factors**2)) / total - float(np.sum((first / total) ** 2))
     return float(np.sqrt(variance / 2)) if variance > 0 else 1.0
 
@@ -85,8 +88,11 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
 def _centre(x: Array) -> Float64:
     """Return the medians of the columns, of rows evenly spaced where there are many."""
     step = -(-x.shape[0] // CENTRE)
-    centre: Float64 = np.median(to_numpy64(x[::step, ...]), axis=0)
-    return centre
+    if not is_sparse(x):
+        centre: Float64 = np.median(to_numpy64(x[::step, ...]), axis=0)
+        return centre
+    columns = x[::step].T.tocsr()  # (d, rows)
+    return np.concatenate([np.median(to_numpy64(block), axis=1) for _, block in dense_blocks(columns)])
 
 
 def _quantile(values: Float64, shares: Float64) -> float:

@@ -25,11 +25,15 @@ def check_rows(estimator: Any, x: Any, *y: Any, **options: Any) -> Any:
     """
     if sparse.issparse(x) and not estimator._sparse_format:
         raise TypeError(
-            "Sparse rows are for polynomial kernels alone (kernel='polynomial', or PolynomialSketchFeatures), and not "
-            "for landmarks or the estimator 'exact'. For others make them dense: X.toarray(), or fewer columns by "
-            "scikit-learn's TruncatedSVD"
+            "Sparse rows are not for landmarks by 'kmeans', precomputed kernels or kernels that are functions of your "
+            "own. For these make them dense: X.toarray(), or fewer columns by scikit-learn's TruncatedSVD"
         )
     return validate_data(estimator, x, *y, dtype=_floats(x), accept_sparse=estimator._sparse_format, **options)
+
+
+def check_floats(x: Any) -> Array:
+    """Return numbers (n, k) that are no rows of a fit, of float32 and float64 as they are, others as float64."""
+    return check_array(x, dtype=_floats(x))
 
 
 def check_targets(

@@ -26,6 +26,7 @@ from kernattn.solvers._tune import OBJECTIVES, Search, search_lengthscales
 
 BY_AXES = (Cauchy, Laplacian, Periodic, Sech, SkewedChi2)
 ROWS, FEATURES = 2048, 256  # that a search looks at
+DENSE = 2**24  # numbers of sparse rows that a search makes dense
 FEW = 25  # rows that differ, below which the evidence tells nothing
 STEPS = 30
 FACTORS = (1.0, 2.0, 4.0, 8.0)  # of the usual lengthscale, which labels choose among
@@ -52,6 +53,8 @@ class Found(NamedTuple):
 
 def line_of(x: Array, weights: Float64 | None) -> Linear:
     """Return the map of a line, in units of the columns' deviations, of a mean squared norm of 1 over the rows."""
+    if sparse.issparse(x):
+        raise ParameterError("linear must be False or None for sparse rows: a line takes the columns' means off")
     rows = to_numpy64(x)
     shares = None if weights is None else weights
     mean = np.average(rows, axis=0, weights=shares)
@@ -90,6 +93,7 @@ def tune_by_folds(kernel: Stationary, x: Array, y: Float64, weights: Float64 | N
         found = _of_evidence(kernel, False, seen)
         if found is kernel:
             return Found(kernel, line_of(x, weights) if linear else None)
+        linear = False if sparse.issparse(x) and linear is None else linear
         line = None if linear is False else line_of(x, weights)
         tried = [Found(each, line) for each in (found, *(_longer(kernel, by) for by in (*FACTORS, LINE)))]
         tried += [Found(kernel, line, True)] if linear is None else []
@@ -128,18 +132,23 @@ def _draw_for(kernel: Stationary, seen: _Seen) -> FeatureMap:
 
 
 def _distinct(x: Array, y: Float64, weights: Float64 | None) -> _Seen:
-    """Return rows that differ, 2,048 at most, and the means of their targets, of those that vary."""
+    """Return rows that differ, 2,048 at most, and the means of their targets, of those that vary.
+
+    Of sparse rows they are as many as 128 MiB hold dense.
+    """
+    most = min(ROWS, max(FEW, DENSE // x.shape[1])) if sparse.issparse(x) else ROWS
     _, first, which = np.unique(digests_of(x), return_index=True, return_inverse=True)
     columns = y.reshape(len(y), -1)
     shares = np.ones(len(y)) if weights is None else weights / weights.max()
-    sums = np.stack([np.bincount(which, shares * column)[:ROWS] for column in columns.T], axis=1)
-    counts = np.bincount(which, shares)[:ROWS, None]
+    sums = np.stack([np.bincount(which, shares * column)[:most] for column in columns.T], axis=1)
+    counts = np.bincount(which, shares)[:most, None]
     means = sums / counts
     rounding = np.sqrt(np.finfo(float).eps) * np.abs(means).max(axis=0)
     targets = means - means.mean(axis=0)
     spread = targets.std(axis=0)
     told = spread > rounding
-    return _Seen(to_numpy64(take_rows(x, first[:ROWS])), targets[:, told] / spread[told])
+    rows = take_rows(x, first[:most])
+    return _Seen(to_numpy64(rows.toarray() if sparse.issparse(x) else rows), targets[:, told] / spread[told])
 
 
 def tune_by_log_loss(
@@ -155,6 +164,7 @@ def tune_by_log_loss(
     A line is beside the kernel where `linear` says so. None tries both, and the line alone.
     """
     classes = np.unique(labels)
+    linear = False if sparse.issparse(x) and linear is None else linear
     line = None if linear is False else line_of(x, weights)
     tried = [Found(_longer(kernel, by), line if linear else None) for by in FACTORS]
     if linear is None:
@@ -178,8 +188,6 @@ def with_line(
     """Return the map that a search found, or the drawn one, with a line beside it where that is asked for."""
     if linear is not None:
         boolean("linear", linear)
-    if linear and sparse.issparse(x):
-        raise ParameterError("linear must be False or None for sparse rows: a line takes the columns' means off")
     if found is not None and found.alone:
         assert found.line is not None
         return found.line

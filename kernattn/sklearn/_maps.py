@@ -3,12 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, Literal, Self
 
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from kernattn._arrays.csr import ROOM
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import one_of, positive_integer, shown
 from kernattn._runtime.elsewhere import ToldKeywords, meant
@@ -18,11 +19,11 @@ from kernattn.kernels import (
     KERNELS,
     AdditiveChi2,
     Kernel,
-    Polynomial,
     usual_lengthscale,
 )
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import check_rows, pick_labels, seed_of
+from kernattn.sklearn._kernel_parameters import MARK, changed, nested
 from kernattn.sklearn._lengthscale import usual_projection
 
 SAMPLE = 2048  # rows that estimators shaped by data look at
@@ -74,11 +75,11 @@ def _other(kernel: object) -> str:
     if isinstance(kernel, type) and issubclass(kernel, Kernel):
         return f": {kernel.__name__}() is one"
     if callable(kernel):
-        return ": a function of your own has no map; ka.features.nystrom takes its matrix, as kernel='precomputed'"
+        return ": a function of your own is for NystromFeatures, which takes its matrix too, as kernel='precomputed'"
     return ""
 
 
-def nystrom_map(kernel: Kernel, estimator: Any, method: str, x: Array) -> FeatureMap:
+def nystrom_map(kernel: Kernel | Literal["precomputed"], estimator: Any, method: str, x: Array) -> FeatureMap:
     """Return the Nystrom map of landmarks among the rows, of as many as there are at most."""
     number = min(positive_integer("num_features", estimator.num_features), x.shape[0])
     return nystrom(x, kernel, number, method=method, rng=seed_of(estimator.random_state))
@@ -105,15 +106,22 @@ def draw_map(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
         number,
         name,
         projection,
-        data=None if name == "auto" or sparse.issparse(x) else x[:: -(-x.shape[0] // SAMPLE), :],
+        data=None if name == "auto" else sample_of(x),
         rng=seed_of(estimator.random_state),
     )
 
 
-def sparse_format(kernel: Any, estimator: Any) -> str | bool:
-    """Return the format of sparse rows that a map takes: "csr" for sketches of polynomials, False for all others."""
-    sketched = isinstance(kernel, Polynomial) or (isinstance(kernel, str) and kernel == "polynomial")
-    return "csr" if sketched and estimator not in ("exact", *LANDMARKS) else False
+def _check_seen(before: Any, after: Any) -> None:
+    """Raise where a kernel has another lengthscale than before, which an estimator with one does not look at."""
+    if getattr(before, "lengthscale", None) != getattr(after, "lengthscale", None):
+        raise ParameterError("kernel__lengthscale has no effect beside lengthscale, which is to be None")
+
+
+def sample_of(x: Array) -> Array:
+    """Return rows, evenly spaced, that estimators shaped by data look at: of sparse ones a dense block at most."""
+    if not sparse.issparse(x):
+        return x[:: -(-x.shape[0] // SAMPLE), :]
+    return x[:: -(-x.shape[0] // max(1, min(SAMPLE, ROOM // x.shape[1])))].toarray()
 
 
 class MapEstimator(ToldKeywords, BaseEstimator):
@@ -125,9 +133,26 @@ class MapEstimator(ToldKeywords, BaseEstimator):
 
     feature_map_: FeatureMap
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return parameters by name; deep ones are those of the kernel, kernel__lengthscale and others, beside it."""
+        params: dict[str, Any] = super().get_params(deep=False)
+        return params | nested("kernel", params["kernel"]) if deep and "kernel" in params else params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name. Those of the kernel, such as kernel__lengthscale, take another kernel's place."""
+        of_kernel = {name: params.pop(name) for name in list(params) if name.startswith(f"kernel{MARK}")}
+        if of_kernel:
+            before = params.get("kernel", getattr(self, "kernel", None))
+            params["kernel"] = changed("kernel", before, of_kernel)
+            if params.get("lengthscale", getattr(self, "lengthscale", None)) is not None:
+                _check_seen(before, params["kernel"])
+        super().set_params(**params)
+        return self
+
     @property
     def _sparse_format(self) -> str | bool:
-        return False
+        """The format of sparse rows that the map takes; False where it takes none."""
+        return "csr"
 
     def _check_new(self, x: Any) -> Array:
         """Check rows that are given to a fitted estimator."""
@@ -154,7 +179,7 @@ class RandomMapEstimator(MapEstimator):
 
     @property
     def _sparse_format(self) -> str | bool:
-        return sparse_format(self.kernel, self.estimator)
+        return False if self.estimator == "kmeans" else "csr"
 
 
 class Classifier(ClassifierMixin, MapEstimator, ABC):

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
+
+from scipy import sparse
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from kernattn._arrays.namespaces import Array, Float64
-from kernattn._runtime.checks import boolean, positive_integer
-from kernattn.errors import ParameterError
-from kernattn.sklearn._inputs import check_rows, check_weights
+from kernattn._runtime.checks import boolean, positive_integer, positive_number
+from kernattn.errors import ParameterError, ShapeError
+from kernattn.features import random_features
+from kernattn.kernels import Gaussian, usual_lengthscale
+from kernattn.sklearn._inputs import array_beside, check_floats, check_rows, check_weights, seed_of
 from kernattn.sklearn._maps import MapTransformer
 from kernattn.sklearn._on_moments import OnMoments
-from kernattn.solvers import Components, Moments, pca, whiten
+from kernattn.solvers import Components, Moments, Ridge, moments, pca, ridge, whiten
 
 
 @dataclass(eq=False, repr=False)
@@ -30,6 +36,10 @@ class FeaturePCA(MapTransformer, OnMoments):
         The map and its draw, as `RandomFeatures` takes them.
     whiten : bool
         Whether coordinates are scaled to variance 1.
+    fit_inverse_transform : bool
+        Whether `fit` also learns the way back, for `inverse_transform`. It reads the rows, which are dense, once more.
+    alpha : float or None
+        The ridge of the way back, on the sum over rows; None takes that of the largest evidence.
 
     Attributes
     ----------
@@ -39,6 +49,8 @@ class FeaturePCA(MapTransformer, OnMoments):
         The directions, their variances and shares.
     explained_variance_, explained_variance_ratio_ : numpy.ndarray
         Variances of the features along the components, and the same over the variance of all features.
+    inverse_ : kernattn.solvers.Ridge
+        The way back from coordinates to rows, where `fit` has learnt it.
 
     Examples
     --------
@@ -52,6 +64,43 @@ class FeaturePCA(MapTransformer, OnMoments):
     n_components: int | None = 2
     kernel: Any = field(default="gaussian", kw_only=True)
     whiten: bool = field(default=False, kw_only=True)
+    fit_inverse_transform: bool = field(default=False, kw_only=True)
+    alpha: float | None = field(default=1.0, kw_only=True)
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Draw the map, and fit rows X (n, d); `sample_weight` (n,) says how often each counts, and y is ignored."""
+        back = boolean("fit_inverse_transform", self.fit_inverse_transform)
+        if back and sparse.issparse(X):
+            raise ParameterError("fit_inverse_transform must be False for sparse rows: the way back is to dense ones")
+        if back and self.alpha is not None:
+            positive_number("alpha", self.alpha)
+        super().fit(X, y, sample_weight)
+        if back:
+            x = self._check_new(X)
+            self.inverse_ = self._fit_inverse(x, check_weights(sample_weight, x))
+        return self
+
+    @available_if(lambda self: self.fit_inverse_transform)  # type: ignore[untyped-decorator]
+    def inverse_transform(self, X: Any) -> Any:
+        r"""Return rows (n, d) whose coordinates are about X (n, k): :math:`\hat x(z) = W^T \psi(z) + b`.
+
+        W and b are the ridge regression from coordinates to rows, as of scikit-learn's `KernelPCA`, on as many random
+        features :math:`\psi` of a Gaussian kernel of the coordinates, of their usual lengthscale. The method is there
+        with ``fit_inverse_transform=True``, and needs all rows in one `fit`.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "inverse_"):
+            raise ParameterError("inverse_transform needs all rows in one fit, after fit_inverse_transform=True is set")
+        z = check_floats(X)
+        if z.shape[1] != self._n_features_out:
+            raise ShapeError(f"X must be (n, {self._n_features_out}), coordinates; got shape {tuple(z.shape)}")
+        return self.inverse_.predict(z)
+
+    def _fit_inverse(self, x: Array, weights: Float64 | None) -> Ridge:
+        z, counts = self._coordinates(x), array_beside(x, weights)
+        kernel = Gaussian(usual_lengthscale(z, counts))
+        psi = random_features(kernel, z.shape[1], self.num_features, rng=seed_of(self.random_state))
+        return ridge(moments(z, psi, y=x, weights=counts), self.alpha)
 
     @property
     def explained_variance_(self) -> Float64:
@@ -65,6 +114,8 @@ class FeaturePCA(MapTransformer, OnMoments):
 
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
         x = check_rows(self, x, reset=first, **options)
+        if hasattr(self, "inverse_"):
+            del self.inverse_  # which is of other rows
         self._add(x, None, check_weights(sample_weight, x, first), first)
 
     def _coordinates(self, x: Array) -> Array:

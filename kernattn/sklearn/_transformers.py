@@ -7,10 +7,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 from kernattn._arrays.namespaces import Array
-from kernattn._runtime.checks import one_of
+from kernattn._runtime.checks import one_of, shown
 from kernattn._runtime.deprecated import old_arguments
+from kernattn.errors import ParameterError
 from kernattn.features import LANDMARKS, FeatureMap, random_features
-from kernattn.kernels import Polynomial
+from kernattn.kernels import Kernel, Polynomial
 from kernattn.sklearn._inputs import check_rows, seed_of
 from kernattn.sklearn._maps import (
     MapTransformer,
@@ -18,8 +19,8 @@ from kernattn.sklearn._maps import (
     draw_map,
     make_kernel,
     nystrom_map,
-    sparse_format,
 )
+from kernattn.sklearn._pairs import OfPairs
 
 
 class _Features(MapTransformer):
@@ -95,8 +96,12 @@ class NystromFeatures(_Features):
 
     Parameters
     ----------
-    kernel, lengthscale : object
-        As `RandomFeatures` takes them.
+    kernel : str, Kernel or callable
+        As `RandomFeatures` takes it. With "precomputed", X is a matrix of kernel values with the rows of `fit`, (n, n)
+        in `fit` and (k, n) in `transform`. A function of two rows (d,) of float64 returns a number, as scikit-learn's
+        `Nystroem` takes it; it is called once for each pair, which is slow.
+    lengthscale : object
+        As `RandomFeatures` takes it; None for "precomputed" and functions.
     num_features : int
         Number of landmarks; all rows, where there are fewer.
     method : str
@@ -104,6 +109,8 @@ class NystromFeatures(_Features):
         numerical rank of the kernel matrix.
     random_state : int, RandomState or None
         Source of the choice.
+    kernel_params : dict or None
+        Keywords for a function that is the kernel.
 
     Attributes
     ----------
@@ -125,10 +132,37 @@ class NystromFeatures(_Features):
     num_features: int = 256
     method: str = "rpcholesky"
     random_state: Any = None
+    kernel_params: Any = None
+
+    @property
+    def _precomputed(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    @property
+    def _sparse_format(self) -> str | bool:
+        takes_none = self._precomputed or self._of_pairs or self.method == "kmeans"
+        return False if takes_none else "csr"
+
+    @property
+    def _of_pairs(self) -> bool:
+        return callable(self.kernel) and not isinstance(self.kernel, Kernel | type)
 
     def _draw(self, x: Any) -> FeatureMap:
-        kernel = make_kernel(self.kernel, self.lengthscale, x, None)
+        kernel: Any = self.kernel
+        if self.kernel_params is not None and not self._of_pairs:
+            raise ParameterError(f"kernel_params are for a function that is the kernel; got kernel={shown(kernel)}")
+        if not (self._of_pairs or self._precomputed):
+            kernel = make_kernel(kernel, self.lengthscale, x, None)
+        elif self.lengthscale is not None:
+            raise ParameterError(f"lengthscale must be None for kernel={shown(kernel)}; got {shown(self.lengthscale)}")
+        elif self._of_pairs:
+            kernel = OfPairs(kernel, dict(self.kernel_params or {}))
         return nystrom_map(kernel, self, one_of("method", self.method, LANDMARKS), x)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self._precomputed
+        return tags
 
 
 for _takes in ("__init__", "set_params"):  # the constructor is the dataclass's: nothing to decorate above
@@ -147,7 +181,7 @@ class PolynomialSketchFeatures(_Features):
         Number M of features.
     estimator : str
         "auto", which is "tensor_sketch", or another name of ``kernattn.features.estimators(Polynomial())``; "exact"
-        takes dense rows alone.
+        makes blocks of sparse rows dense.
     random_state : int, RandomState or None
         Source of the draw.
 
@@ -173,10 +207,6 @@ class PolynomialSketchFeatures(_Features):
     num_features: int = 256
     estimator: str = "auto"
     random_state: Any = None
-
-    @property
-    def _sparse_format(self) -> str | bool:
-        return sparse_format("polynomial", self.estimator)
 
     def _draw(self, x: Any) -> FeatureMap:
         kernel = Polynomial(self.degree, self.gamma, self.coef0)

@@ -40,7 +40,7 @@ def moments(
     Parameters
     ----------
     x : (n, d) array
-        Rows; for sketches of polynomials also a CSR matrix of SciPy, which is never made dense.
+        Rows, or a CSR matrix of SciPy, of which maps make a block at a time dense; sketches of polynomials make none.
     phi : FeatureMap
         The map; of an asymmetric one, the queries' features.
     y : (n,) or (n, c) array, optional

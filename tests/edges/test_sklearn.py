@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import check_array_api_input, check_estimato
 
 import kernattn as ka
 from edges.sklearn_cases import ALL, CLASSIFIERS, GIVEN, LABELS, REGRESSORS, TRANSFORMERS, W, X, Y, answer, fitted
+from kernattn.errors import ParameterError
 from kernattn.sklearn import (
     FeatureClassifier,
     FeatureGP,
@@ -143,17 +144,40 @@ def test_sparse_rows(dtype):
         got = one.fit_transform(given)
         assert got.dtype == dtype
         np.testing.assert_allclose(got, one.transform(rows.toarray()), rtol=1e-4, atol=1e-5)
-    assert not PolynomialSketchFeatures(estimator="exact").__sklearn_tags__().input_tags.sparse
-    for cls in (*REGRESSORS, *CLASSIFIERS, FeaturePCA):
-        one = cls(kernel=ka.kernels.Polynomial(2, 1.0, 1.0), num_features=64, random_state=0)
+    for cls in ALL:
+        given = {} if cls is PolynomialSketchFeatures else {"kernel": ka.kernels.Polynomial(2, 1.0, 1.0)}
+        one = cls(**given, num_features=32, random_state=0)
         assert one.__sklearn_tags__().input_tags.sparse
         got = answer(one.fit(rows, (rows.sum(axis=1) > 2).astype(int)), rows)
         np.testing.assert_allclose(got, answer(one, rows.toarray()), rtol=1e-3, atol=1e-4)
-    refusing = [PolynomialSketchFeatures(estimator="exact", num_features=210), RandomFeatures(), FeatureRidge()]
-    for one in (*refusing, FeatureGP("polynomial", estimator="uniform"), NystromFeatures("polynomial")):
+
+
+@pytest.mark.filterwarnings("ignore:the penalty that:UserWarning")
+def test_sparse_rows_are_fitted_as_dense_ones():
+    rows = sparse.random_array((80, 20), density=0.2, format="csr", rng=0)
+    y = np.asarray(rows.sum(axis=1)) > 2
+    cases = [(cls, {"lengthscale": "tune", "linear": False}) for cls in (FeatureRidge, FeatureLogistic)]
+    cases += [
+        (FeatureGP, {}),
+        (RandomFeatures, {"estimator": "favor_sharp"}),
+        (FeatureRidge, {"estimator": "leverage"}),
+    ]
+    for cls, given in cases:
+        given = {"num_features": 16, "random_state": 0, "lengthscale": "scale"} | given
+        got, wanted = (answer(cls(**given).fit(x, y), rows.toarray()) for x in (rows, rows.toarray()))
+        np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-9)
+
+
+def test_sparse_rows_that_are_refused():
+    rows = sparse.random_array((60, 20), density=0.2, format="csr", rng=0)
+    for one in (FeatureGP(estimator="kmeans"), NystromFeatures(np.dot), NystromFeatures("precomputed")):
         assert not one.__sklearn_tags__().input_tags.sparse
-        with pytest.raises(TypeError, match=r"[Ss]parse"):
+        with pytest.raises(TypeError, match=r"Sparse rows are not for"):
             one.fit(rows, np.ones(60))
+    with pytest.raises(ParameterError, match="linear must be False or None for sparse rows"):
+        FeatureRidge(linear=True).fit(rows, np.arange(60.0))
+    with pytest.raises(ParameterError, match="fit_inverse_transform must be False"):
+        FeaturePCA(fit_inverse_transform=True).fit(rows)
 
 
 def test_a_search_in_two_processes():
@@ -195,7 +219,7 @@ def test_weights_are_routed(cls):
         (lambda: FeatureRidge(ka.kernels.Gaussian).fit(X, Y), r"Gaussian\(\) is one"),
         (lambda: FeatureRidge(estimator="nystroem").fit(X, Y), "'rpcholesky'"),
         (lambda: NystromFeatures(method="random").fit(X), "'uniform' here"),
-        (lambda: NystromFeatures().fit(sparse.csr_array(X)), "Sparse rows are for polynomial kernels"),
+        (lambda: FeatureRidge("precomputed").fit(X, Y), "NystromFeatures take a matrix"),
     ],
 )
 def test_what_scikit_learn_calls_it(call, words):

@@ -1,4 +1,4 @@
-"""CSR rows: never made dense, the features of dense rows, and what is refused."""
+"""CSR rows: never dense in sketches, a block at a time in other maps; the features of dense rows, and refusals."""
 
 import numpy as np
 import pytest
@@ -78,5 +78,79 @@ def test_moments_and_fits_of_csr_rows(monkeypatch, tmp_path):
     row = int(np.searchsorted(csr.indptr, 7, side="right")) - 1
     with pytest.raises(errors.ParameterError, match=f"x must be finite; NaN or infinity in row {row}$"):
         ka.solvers.moments(csr, phi, y=y)
-    with pytest.raises(errors.DTypeError, match="sketches of polynomials take CSR"):
-        ka.solvers.moments(csr, ka.random_features(ka.kernels.Gaussian(), D, 32, rng=0), y=y)
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    """Blocks of 37 rows of 20 columns: the largest that is made dense is noted."""
+    made = [0]
+    monkeypatch.setattr("kernattn._arrays.csr.ROOM", 20 * 37)
+
+    def toarray(x, plain=sparse.csr_array.toarray):
+        made[0] = max(made[0], x.shape[0] * x.shape[1])
+        return plain(x)
+
+    monkeypatch.setattr(sparse.csr_array, "toarray", toarray)
+    return made
+
+
+def thin(n, seed):
+    return sparse.random_array((n, 20), density=0.2, format="csr", rng=seed)
+
+
+DIFFERENCES = [
+    ka.kernels.Gaussian(np.linspace(1.0, 3.0, 20)),
+    ka.kernels.Laplacian(4.0),
+    ka.kernels.Matern(1.5, 2.0),
+    2.0 * ka.kernels.Gaussian(2.0) + ka.kernels.Cauchy(3.0),
+]
+
+
+@pytest.mark.parametrize("kernel", DIFFERENCES, ids=lambda kernel: type(kernel).__name__)
+def test_kernels_of_csr_rows_by_dense_blocks(kernel, blocks):
+    x, y = thin(90, 0), thin(50, 1)
+    far, near = (rows @ np.eye(20) for rows in (x, y))
+    v = np.random.default_rng(0).standard_normal((50, 2))
+    for function, sparse_rows, dense in (
+        (kernel, (x,), (far,)),
+        (kernel, (x, y), (far, near)),
+        (kernel, (x, near), (far, near)),
+        (kernel, (far, y), (far, near)),
+        (kernel.diag, (x,), (far,)),
+        (kernel.pairs, (x[:50], y), (far[:50], near)),
+        (kernel.pairs, (near, x[:50]), (near, far[:50])),
+        (kernel.matmul, (x, y, v), (far, near, v)),
+        (kernel.matmul, (y, None, v[:, 0]), (near, None, v[:, 0])),
+    ):
+        np.testing.assert_allclose(function(*sparse_rows), function(*dense), rtol=1e-13, atol=1e-13)
+    np.testing.assert_array_equal(np.diagonal(kernel(x)), kernel.diag(x))
+    assert 0 < blocks[0] <= 20 * 37
+    with pytest.raises(errors.ShapeError, match="last axis"):
+        kernel(x, near[:, :7])
+    with pytest.raises(errors.DTypeError, match=r"coo.*tocsr"):
+        kernel(x.tocoo())
+
+
+def test_maps_and_fits_of_csr_rows_by_dense_blocks(blocks):
+    """Random features, landmarks and sums of both; moments, and fits of them, and what they predict."""
+    x = thin(120, 2)
+    rows, kernel = x @ np.eye(20), ka.kernels.Gaussian(2.0)
+    assert ka.kernels.usual_lengthscale(x) == ka.kernels.usual_lengthscale(rows)
+    random = ka.random_features(kernel, 20, 32, rng=0)
+    for method in ("uniform", "leverage", "rpcholesky", "greedy"):
+        made, wanted = (ka.features.nystrom(each, kernel, 12, method=method, rng=0) for each in (x, rows))
+        assert made.fingerprint == wanted.fingerprint
+    np.testing.assert_allclose(made.trace_residual(x), made.trace_residual(rows), rtol=1e-12)
+    for phi in (random, made, random + made, ka.features.elu1()):
+        np.testing.assert_allclose(phi(x), phi(rows), rtol=1e-12, atol=1e-12)
+        assert phi(x.astype(np.float32)).dtype == np.float32
+    one, other = (ka.solvers.gp(ka.solvers.moments(each, made, y=rows[:, 0])) for each in (x, rows))
+    for name in ("mean", "variance", "covariance"):
+        np.testing.assert_allclose(getattr(one, name)(x), getattr(other, name)(rows), rtol=1e-7, atol=1e-10)
+    assert 0 < blocks[0] <= 20 * 37
+    for given in ({"method": "kmeans"}, {"kernel": "precomputed"}):
+        with pytest.raises(errors.ParameterError, match="takes dense data"):
+            ka.features.nystrom(x, given.pop("kernel", kernel), 4, **given)
+    x.data[0] = np.inf
+    with pytest.raises(errors.ParameterError, match="NaN or infinity in row 0"):
+        ka.features.nystrom(x, kernel, 4)

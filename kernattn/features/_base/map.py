@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self, final
 
 from kernattn._arrays import graphs as _graphs
 from kernattn._arrays.bridge import autocast
+from kernattn._arrays.csr import by_blocks, check_csr, is_sparse
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.graphs import in_a_graph, traced_as
 from kernattn._arrays.hooks import edge
@@ -18,7 +19,7 @@ from kernattn._runtime.checks import MOST, positive_integer, summary
 from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn._runtime.random import RNG
 from kernattn._sums.units import multiplied
-from kernattn.errors import DTypeError, EmptyInputError, NoClosedForm, ParameterError, ShapeError
+from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
 from kernattn.features._moments.pairs import flat_pairs, host_pairs
 from kernattn.features._moments.tails import Tails
@@ -53,6 +54,7 @@ class FeatureMap(ABC):
     """
 
     _algebra: ClassVar[Algebra]
+    _takes_csr: ClassVar[bool] = False  # whether features of sparse rows need no dense ones
     __array_ufunc__ = None  # a NumPy scalar times a map is left to the map
     __getstate__ = without_lazy
 
@@ -208,30 +210,40 @@ class FeatureMap(ABC):
         """Return the rows that the specs are for: those given, unless a number that scales them is learnt."""
         return x
 
-    def _check_sparse(self, x: Any) -> None:
-        """Raise unless x is a sparse matrix (n, d) that this map takes; few do."""
-        raise DTypeError(
-            f"x must be a dense array, as x.toarray() is; sketches of polynomials take CSR; got a {type(x).__name__}"
-        )
+    @final
+    def _check_sparse(self, x: Any, key: bool = False) -> None:
+        """Raise unless x is a CSR matrix (n, d) of this map's dimension."""
+        check_csr("x", x, self.key_dim if key else self.query_dim)
 
     @final
     @traced_as(_graphs.query)
     def query(self, x: Array, *, backend: str | None = None) -> Array:
-        """Return the features of queries: (..., n, d) -> (..., n, M), in the dtype of x."""
-        return self._features(x, False, backend)
+        """Return the features of queries: (..., n, d) -> (..., n, M), in the dtype of x; x may be CSR, as of a call."""
+        return self._evaluated(x, False, backend)
 
     @final
     @traced_as(_graphs.key)
     def key(self, x: Array, *, backend: str | None = None) -> Array:
-        """Return the features of keys: (..., n, d) -> (..., n, M), in the dtype of x."""
-        return self._features(x, True, backend)
+        """Return the features of keys: (..., n, d) -> (..., n, M), in the dtype of x; x may be CSR, as of a call."""
+        return self._evaluated(x, True, backend)
 
     @final
     @traced_as(_graphs.features)
     def __call__(self, x: Array, *, backend: str | None = None) -> Array:
-        """Return the features of x: (..., n, d) -> (..., n, M), in the dtype of x; of a map that both sides share."""
+        """Return the features of x: (..., n, d) -> (..., n, M), in the dtype of x; of a map that both sides share.
+
+        A CSR matrix (n, d) of SciPy gives NumPy's array: blocks of 2^21 numbers are made dense, none by sketches.
+        """
         self._check_shared()
-        return self._features(x, False, backend)
+        return self._evaluated(x, False, backend)
+
+    @final
+    def _evaluated(self, x: Any, key: bool, backend: str | None) -> Array:
+        """Return the features of an array, or of CSR rows, of which all but few maps see a dense block at a time."""
+        if self._takes_csr or not is_sparse(x):
+            return self._features(x, key, backend)
+        self._check_sparse(x, key)
+        return by_blocks(lambda rows: self._features(rows, key, backend), x, self.num_features_of(x.shape[1]))
 
     @final
     @without_flags

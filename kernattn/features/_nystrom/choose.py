@@ -10,13 +10,14 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, check_floating, dtype_name, frozen, namespace, to_numpy64
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import check_room, finite_number, instance_of, one_of, positive_integer, shown
 from kernattn._runtime.deprecated import old_arguments, old_order, warn_user
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import MissingExtra, ParameterError, ShapeError
-from kernattn.features._data import checked_data
+from kernattn.features._data import checked_csr, checked_data
 from kernattn.features._nystrom.gram import BLOCK, Gram, prefix_residuals
 from kernattn.features._nystrom.landmarks import kmeans, leverage, minibatch_kmeans, uniform
 from kernattn.features._nystrom.map import Nystrom
@@ -100,7 +101,8 @@ def nystrom(
     Parameters
     ----------
     data : (n, d) array, or (n, n) where precomputed
-        Rows from which landmarks are chosen.
+        Rows from which landmarks are chosen; also a CSR matrix of SciPy, for all methods but "kmeans", of which blocks
+        of 2^21 numbers, and the landmarks, are made dense.
     kernel : Kernel or "precomputed"
         The kernel, or the word "precomputed": data is then the kernel matrix, and x holds rows of kernel values with
         all rows of the data; phi(x) also takes those with the landmarks alone.
@@ -166,7 +168,10 @@ def nystrom(
         raise ParameterError(f"target must lie strictly between 0 and 1; got {target!r}")
     if not 0 <= finite_number("cutoff", cutoff) < 1:
         raise ParameterError(f"cutoff must lie in [0, 1); got {cutoff!r}")
-    gram = Gram(function, checked_data(data))
+    if is_sparse(data) and (function is None or method == "kmeans"):
+        what = "a precomputed kernel" if function is None else "method 'kmeans'"
+        raise ParameterError(f"{what} takes dense data; got a sparse {type(data).__name__}")
+    gram = Gram(function, checked_csr(data) if is_sparse(data) else checked_data(data))
     given = dtype_name(data)
     rounding = ROUNDING.get(given, LIKE_ROUNDING)
     if function is None:
@@ -247,8 +252,17 @@ def _make_map(gram: Gram, choice: _Choice, cutoff: float) -> Nystrom:
         indices = landmarks
         indices.setflags(write=False)
     if gram.kernel is not None:
-        points = frozen(landmarks if indices is None else gram.data[indices])
+        points = frozen(landmarks if indices is None else _dense(gram.data[indices]))
     return Nystrom(gram.kernel, points, indices, len(gram), frozen(values), frozen(vectors), cutoff, choice.residual)
+
+
+def _dense(rows: Any) -> Float64:
+    """Return landmarks, which a map holds dense."""
+    if is_sparse(rows):
+        check_room("dense landmarks", rows.shape)
+        rows = rows.toarray()
+    points: Float64 = rows
+    return points
 
 
 def _check_matrix(matrix: Float64, rounding: float) -> None:

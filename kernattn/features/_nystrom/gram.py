@@ -20,10 +20,10 @@ class Gram:
     """The matrix k(x_i, x_j) of n rows of data, or the matrix itself where the kernel is None."""
 
     kernel: Kernel | None
-    data: Float64  # (n, d), or (n, n)
+    data: Any  # (n, d) of float64, which may be CSR, or (n, n)
 
     def __len__(self) -> int:
-        return len(self.data)
+        return int(self.data.shape[0])
 
     def diagonal(self) -> Float64:
         """Return k(x_i, x_i), (n,)."""

@@ -10,6 +10,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import (
     Array,
     Float64,
@@ -31,6 +32,7 @@ from kernattn._runtime.random import RNG
 from kernattn._sums.units import balanced, multiplied
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
+from kernattn.features._data import checked_csr
 from kernattn.features._moments.pairs import bias_of
 from kernattn.features._nystrom.gram import BLOCK
 from kernattn.kernels import Kernel
@@ -116,15 +118,18 @@ class Nystrom(FeatureMap):
         It is 0 where the features lose nothing of the rows (n, d) of data, 1 where they lose all. A map that was made
         from a kernel matrix takes the matrix. Raise ParameterError if the kernel is 0 on all of the data.
         """
-        self._check(data, "data")
+        if is_sparse(data):
+            self._check_sparse(data)
+        else:
+            self._check(data, "data")
         if data.ndim != 2 or (self.kernel is None and data.shape[0] != self.rows):
             wanted = f"the kernel matrix ({self.rows}, {self.rows})" if self.kernel is None else f"(n, d = {self.dim})"
             raise ShapeError(f"data must be {wanted}; got shape {tuple(data.shape)}")
-        values = to_numpy64(data)
+        values = checked_csr(data) if is_sparse(data) else to_numpy64(data)
         trace = float(np.sum(values.diagonal() if self.kernel is None else self.kernel.diag(values)))
         if not trace > 0:
             raise ParameterError(f"the trace of the kernel matrix of data must be positive; got {trace}")
-        energy = sum(float(np.sum(self(values[here]) ** 2)) for here in strips(len(values), BLOCK))
+        energy = sum(float(np.sum(self(values[here]) ** 2)) for here in strips(values.shape[0], BLOCK))
         return 1.0 - energy / trace
 
     def _mean(self, x: Float64, y: Float64) -> Float64:

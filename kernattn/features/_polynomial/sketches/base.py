@@ -16,7 +16,7 @@ from kernattn._runtime.lazy_scipy import sparse
 from kernattn._runtime.random import RNG, generator
 from kernattn._sums.limits import ENDS
 from kernattn._sums.units import multiplied, shifted
-from kernattn.errors import DTypeError, EmptyInputError, ShapeError
+from kernattn.errors import ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._polynomial.inputs import PairSums, augment, augment_csr, pair_sums, unit_rows
@@ -137,9 +137,7 @@ class PolynomialSketch(FeatureMap):
             part=lambda rest: rest % self._step == 0,
         )
 
-    @final
-    def _check_sparse(self, x: Any) -> None:
-        _check_csr(x, self.dim)
+    _takes_csr = True
 
     @final
     def _features(self, x: Any, key: bool, backend: str | None) -> Array:
@@ -166,24 +164,3 @@ class PolynomialSketch(FeatureMap):
         if anywhere(xp.isfinite(rows) & (xp.abs(rows) > limit / max(1.0, self.kernel.gamma))):
             return multiplied(self._scaled(x, backend), x)
         return self._rounded(augment(self.kernel, rows), backend, x.dtype)
-
-
-def _check_csr(x: Any, dim: int) -> None:
-    """Raise unless x is a floating CSR matrix (n, d)."""
-    if x.format != "csr":
-        raise DTypeError(f"a sparse x must be in CSR format; got {x.format!r}, which x.tocsr() converts")
-    if x.dtype not in (np.float32, np.float64):
-        raise DTypeError(f"a sparse x must be float32 or float64; got {x.dtype}")
-    if x.ndim != 2 or x.shape[1] != dim:
-        raise ShapeError(f"x must have d = {dim} columns, as the map was drawn; got shape {x.shape}")
-    if x.shape[0] == 0:
-        raise EmptyInputError(f"x must have rows; got shape {x.shape}")
-    starts, columns = x.indptr, x.indices  # by which loops index
-    if not (
-        len(starts) == x.shape[0] + 1
-        and starts[0] == 0
-        and (starts[1:] >= starts[:-1]).all()
-        and starts[-1] <= min(len(columns), len(x.data))
-        and (x.nnz == 0 or (columns[: starts[-1]].min() >= 0 and columns[: starts[-1]].max() < dim))
-    ):
-        raise ShapeError(f"x must be a CSR matrix whose rows hold columns 0 to {dim - 1}; its indices say otherwise")

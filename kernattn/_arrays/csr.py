@@ -1,0 +1,54 @@
+"""CSR matrices of SciPy: rows that are looked at a dense block at a time."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from kernattn._arrays.namespaces import Array
+from kernattn._arrays.shapes import STRIP, strips
+from kernattn.errors import DTypeError, EmptyInputError, ShapeError
+
+ROOM = 2**21  # numbers of a dense block: 16 MiB of float64
+
+
+def is_sparse(x: Any) -> bool:
+    """Say whether x is a sparse matrix or array of SciPy, which need not be loaded."""
+    return type(x).__module__.startswith("scipy.sparse")
+
+
+def dense_blocks(x: Any) -> Iterator[tuple[slice, Array]]:
+    """Return places and rows of all of x (n, d) in turn, dense: a block of CSR has `ROOM` numbers, or one row."""
+    if not is_sparse(x):
+        return ((here, x[here, ...]) for here in strips(x.shape[0]))
+    return ((here, x[here].toarray()) for here in strips(x.shape[0], min(STRIP, ROOM // x.shape[1])))
+
+
+def by_blocks(function: Callable[[Array], Array], x: Any, columns: int) -> Array:
+    """Return a function (rows, d) -> (rows, columns) of all of x, which it sees a dense block at a time."""
+    out = np.empty((x.shape[0], columns), x.dtype)
+    for here, rows in dense_blocks(x):
+        out[here] = function(rows)
+    return out
+
+
+def check_csr(name: str, x: Any, dim: int | None = None) -> None:
+    """Raise unless x is a floating CSR matrix (n, d), of rows that a map of so many columns takes."""
+    if x.format != "csr":
+        raise DTypeError(f"a sparse {name} must be in CSR format; got {x.format!r}, which {name}.tocsr() converts")
+    if x.dtype not in (np.float32, np.float64):
+        raise DTypeError(f"a sparse {name} must be float32 or float64; got {x.dtype}")
+    if x.ndim != 2 or dim not in (None, x.shape[1]):
+        drawn = "" if dim is None else f"have d = {dim} columns, as the map was drawn"
+        raise ShapeError(f"{name} must {drawn or 'be (n, d)'}; got shape {x.shape}")
+    if 0 in x.shape:
+        raise EmptyInputError(f"{name} must have rows and columns; got shape {x.shape}")
+    starts, columns, d = x.indptr, x.indices, x.shape[1]  # by which loops index
+    if not (
+        len(starts) == x.shape[0] + 1
+        and starts[0] == 0
+        and (starts[1:] >= starts[:-1]).all()
+        and starts[-1] <= min(len(columns), len(x.data))
+        and (x.nnz == 0 or (columns[: starts[-1]].min() >= 0 and columns[: starts[-1]].max() < d))
+    ):
+        raise ShapeError(f"{name} must be a CSR matrix whose rows hold columns 0 to {d - 1}; its indices say otherwise")

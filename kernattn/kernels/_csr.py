@@ -1,0 +1,62 @@
+"""Kernels of CSR rows, of which a dense block is made at a time: all that is held is the answer and two blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernattn._arrays.csr import check_csr, dense_blocks, is_sparse
+from kernattn._arrays.namespaces import Array
+from kernattn.errors import ShapeError
+
+Blocks = Callable[..., Array]  # an answer of dense rows
+
+
+def matrix(of: Blocks, x: Any, y: Any) -> Array:
+    """Return the kernel matrix (n, k) of rows x and y, or of x with itself, by that of dense rows."""
+    other = _checked(x, y)
+    out = np.empty((x.shape[0], other.shape[0]), x.dtype)
+    for i, rows in dense_blocks(x):
+        for j, more in dense_blocks(other):
+            out[i, j] = of(rows) if y is None and i == j else of(rows, more)
+    return out
+
+
+def product(of: Blocks, x: Any, y: Any, v: Array) -> Array:
+    """Return the kernel matrix of x and y times v (k,) or (k, c)."""
+    other = _checked(x, y)
+    if v.ndim not in (1, 2) or v.shape[0] != other.shape[0]:
+        raise ShapeError(f"v must be ({other.shape[0]},) or ({other.shape[0]}, c); got shape {tuple(v.shape)}")
+    out = np.zeros((x.shape[0], *v.shape[1:]), x.dtype)
+    for i, rows in dense_blocks(x):
+        for j, more in dense_blocks(other):
+            out[i] += of(rows, None if y is None and i == j else more, v[j])
+    return out
+
+
+def diagonal(of: Blocks, x: Any) -> Array:
+    """Return k(x_i, x_i) of rows, (n,)."""
+    _checked(x, None)
+    return np.concatenate([of(rows) for _, rows in dense_blocks(x)])
+
+
+def pairs(of: Blocks, x: Any, y: Any) -> Array:
+    """Return k(x_i, y_i) of rowwise pairs, (n,)."""
+    _checked(x, y)
+    if tuple(x.shape) != tuple(y.shape):
+        raise ShapeError(f"sparse rows and those beside them must have one shape; got {x.shape} and {tuple(y.shape)}")
+    sparse, other = (x, y) if is_sparse(x) else (y, x)
+    parts = ((rows, (other[i].toarray() if is_sparse(other) else other[i])) for i, rows in dense_blocks(sparse))
+    return np.concatenate([of(*(pair if sparse is x else pair[::-1])) for pair in parts])
+
+
+def _checked(x: Any, y: Any) -> Any:
+    """Return the other rows: those given, or x."""
+    for name, rows in (("x", x), ("y", y)):
+        if is_sparse(rows):
+            check_csr(name, rows)
+        elif rows is not None and getattr(rows, "ndim", 0) != 2:
+            raise ShapeError(f"{name} must be (n, d) beside sparse rows; got shape {getattr(rows, 'shape', ())}")
+    return x if y is None else y
