@@ -153,12 +153,13 @@ def test_numbers_of_the_map_are_learnt():
 
 @pytest.mark.parametrize("strong", [-80.0, -3e38, -np.inf])
 def test_strong_decays_and_what_nobody_sees(strong):
-    """Gradients are finite and those of what is left; NaN in masked tokens changes none."""
+    """Gradients are finite and those of what is left; NaN in masked tokens, or a query without one, changes none."""
     phi, (q, k, v, _, mask, _) = maps.make("positive-softmax"), inputs(dtype="float32")
     g = np.full((2, 1, 9), -0.1, "f4")
     g[..., 5] = strong
     (out, _), back = ka.vjp(ka.causal_linear_attention, q, k, v, phi, g=g, key_mask=mask)
     h = weights(out.shape).astype("f4")
+    h[..., 3, :] = 0
     found = back((h, None))
     assert (abs(found.g[..., 5]) < 1e-30).all()
     late = (..., slice(5, None), slice(None))
@@ -168,8 +169,9 @@ def test_strong_decays_and_what_nobody_sees(strong):
         np.testing.assert_allclose(getattr(found, name)[late], getattr(alone, name), rtol=1e-4, atol=1e-6)
         assert getattr(found, name).dtype == np.float32
     spoilt = [np.where(mask[:, None], x, np.nan).astype("f4") for x in (k, v)]
+    unseen = np.where(np.arange(9)[:, None] == 3, np.nan, q).astype("f4")
     _, back = ka.vjp(
-        ka.causal_linear_attention, q, *spoilt, phi, g=np.where(mask, g, np.nan).astype("f4"), key_mask=mask
+        ka.causal_linear_attention, unseen, *spoilt, phi, g=np.where(mask, g, np.nan).astype("f4"), key_mask=mask
     )
     for x, y in zip(back((h, None)), found, strict=True):
         if isinstance(x, np.ndarray):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from gated import GATES, RULES, D, E, close, draw, recur
+from gated import GATES, RULES, D, E, N, close, draw, recur
 from kernattn.attention import GatedState
 from xp import JAX
 
@@ -50,6 +50,28 @@ def test_gradients(rule, gate, backend):
                     )
                 )
             np.testing.assert_allclose((ends[0] - ends[1]) / 2, np.sum(slope * step), rtol=1e-5, atol=1e-10)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("rule", ["delta", "general"])
+def test_queries_of_rows_without_a_cotangent_may_be_anything(rule, backend):
+    """Of all rows, where the state alone has one; and of one head, where heads share queries."""
+    (q, k, v), options = draw(rule, "scalar", heads=(2, 1), l2=rule == "delta")
+    v, g = np.repeat(v, 3, axis=1), np.ones((2, 3, N, E))
+
+    def pulled(rows, number, out, after):
+        spoilt = q.copy()
+        spoilt[..., rows, :] = number
+        return ka.vjp(ka.gated_linear_attention, spoilt, k, v, **options, backend=backend)[1]((out, after))
+
+    g[..., 4:7, :] = 0
+    for rows, *cotangents in ((slice(4, 7), g, None), (slice(N), None, GatedState(np.ones((2, 3, D, E))))):
+        found, wanted = (pulled(rows, number, *cotangents) for number in (np.nan, 0.0))
+        for name in "qkvg":
+            np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+            assert np.isfinite(getattr(found, name)).all()
+    g[:, 1, 9] = 0
+    assert np.isfinite(pulled(9, np.nan, g, None).v[:, 1]).all()
 
 
 def test_float32_gradients_at_strong_gates():
@@ -144,6 +166,14 @@ def test_pytorch():
 
         for got, wanted in zip(torch.compile(halves, fullgraph=True, backend="eager")(k), halves(k), strict=True):
             torch.testing.assert_close(got, wanted)
+    mask, spoilt = beta[:, :1] > 0.3, k.clone()
+    spoilt[~mask] = torch.nan
+    slopes = []
+    for keys in (spoilt, k):  # what is masked reaches no slope
+        watched = keys.clone().requires_grad_()
+        state = ka.attention.gated_state(watched, v, g=g, key_mask=mask)
+        slopes += torch.autograd.grad(state.s.sum() + state.through.sum(), watched)
+    torch.testing.assert_close(*slopes)
     with torch.autocast("cpu", torch.bfloat16):
         narrow = call(*(x.detach().float() for x in tensors))[0]
     assert narrow.dtype == torch.bfloat16

@@ -89,6 +89,13 @@ def test_blind_to_what_was_forgotten(cupy, rule):
         if y is not None:
             own = to64(x)[..., 23:] if name in ("g", "beta") else to64(x)[..., 23:, :]
             np.testing.assert_allclose(own, y, rtol=0, atol=3e-6 * np.max(np.abs(y)), err_msg=name)
+    given["v"][..., 7, 1], found = 0, []
+    for number in (0, np.nan):  # a query without a cotangent is nothing to others
+        given["q"][..., 3, :] = number
+        arrays, _ = rounded(cupy, given, "float32")
+        found.append(gated_vjp(*arguments(arrays, False), array(cupy, side, "float32"), None))
+    for x, y in zip(*found, strict=True):
+        assert x is y is None or np.array_equal(to64(x), to64(y))
 
 
 def test_states_without_room_are_left_to_array_operations(cupy, device_with):

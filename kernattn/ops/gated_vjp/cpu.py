@@ -20,7 +20,7 @@ from kernattn.ops._numba.tiles.layout import (
 )
 from kernattn.ops.gated.cpu import begun_anew, flat_state, work_of
 from kernattn.ops.gated_vjp import loops, tokens_loops
-from kernattn.ops.gated_vjp.reference import Cotangents
+from kernattn.ops.gated_vjp.reference import Cotangents, heard_queries
 
 
 def gated_vjp(
@@ -29,7 +29,8 @@ def gated_vjp(
     segment_ids: Array | None, out: Array | None, after: Array | None,
 ) -> Cotangents:  # fmt: skip
     dtype = accumulation(v)
-    plan, given, queries = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
+    heard = heard_queries(np, q, out)
+    plan, given, queries = work_of(heard, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
     n, d, e, channels, _ = plan.sizes
     unwanted, of_keys = unwritten(dtype), (*plan.lead, n, d)
     dq = room_like(q, (*plan.out[:-1], d), dtype)

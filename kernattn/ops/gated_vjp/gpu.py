@@ -13,7 +13,7 @@ from kernattn.ops._cuda.maps import operand
 from kernattn.ops._cuda.sizes import C_TYPES, REALS, ceil_div, pieces, row_length
 from kernattn.ops.gated.gpu import PAIR, SIZE, WARPS, GatedCode, chunk_bytes, widths, work_of
 from kernattn.ops.gated.reference import Tokens
-from kernattn.ops.gated_vjp.reference import Cotangents, raise_tokens
+from kernattn.ops.gated_vjp.reference import Cotangents, heard_queries, raise_tokens
 from kernattn.ops.gated_vjp.reference import gated_vjp as reference
 
 GROUP = 8  # windows of 16 tokens between states that are kept for good
@@ -52,12 +52,13 @@ def gated_vjp(
     segment_ids: Array | None, out: Array | None, after: Array | None,
 ) -> Cotangents:  # fmt: skip
     """Leave states without room in shared memory to array operations."""
-    given = q, k, v, g, gk, beta, read, write, scale, l2_normalise, state, key_mask, segment_ids
-    work = work_of(*given)
+    heard = _heard(q, out)
+    others = k, v, g, gk, beta, read, write, scale, l2_normalise, state, key_mask, segment_ids
+    work = work_of(heard, *others)
     (n, d), e = q.shape[-2:], v.shape[-1]
     how = launch(len(work.table), d, e, dtype_name(v), work.channels, work.rule, runtime.limits())
     if how is None:
-        return reference(*given, out, after)
+        return reference(q, *others, out, after)
     code, kernel = how
     real = REALS[code.accumulator]
     parts = ceil_div(e, code.eb)
@@ -83,9 +84,17 @@ def gated_vjp(
         None if x is NULL else x.sum(axis=0) for x in (dq, dk, d_logs, d_beta, d_read, d_write)
     )
     sides = Tokens(dq, dk, dv, d_logs if logs else cupy.zeros((*lead, n, 1), dtype=real), d_read, d_write, None)
-    found = raise_tokens(cupy, sides, q, k, v, g, gk, None, read, write, 1.0, l2_normalise, key_mask, segment_ids)
+    given = heard.astype(real, copy=False), k, v, g, gk, None, read, write, 1.0, l2_normalise, key_mask, segment_ids
+    found = raise_tokens(cupy, sides, *given)
     if beta is not None and d_beta is not None:
         d_beta = d_beta if key_mask is None else cupy.where(key_mask, d_beta, cupy.zeros_like(d_beta))
         d_beta = sum_onto(cupy, d_beta, tuple(beta.shape)).astype(beta.dtype, copy=False)
     of_state = None if state is None else sum_onto(cupy, d_state, tuple(state.shape))
-    return *found[:5], d_beta, *found[6:], of_state
+    of_q = sum_onto(cupy, found[0], tuple(q.shape)).astype(q.dtype, copy=False)
+    return of_q, *found[1:5], d_beta, *found[6:], of_state
+
+
+def _heard(q: Array, out: Array | None) -> Array:
+    """Return queries that have a cotangent, 0 in place of others; their bits, as not all of CuPy takes bfloat16."""
+    real = None if out is None else out.astype("f8" if out.dtype == "f8" else "f4", copy=False)
+    return heard_queries(cupy, q.view(f"i{q.itemsize}"), real).view(q.dtype)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn._sums.cotangents import sum_onto
 from kernattn.ops.gated.reference import (
     Chunk,
@@ -40,7 +40,10 @@ def gated_vjp(
 ) -> Cotangents:  # fmt: skip
     """Return the cotangents of q, k, v, g, gk, beta, read, write and the state."""
     xp = namespace(v=v)
-    tokens = lower(xp, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
+    dtype = accumulation_dtype(xp, v)
+    out = None if out is None else xp.astype(out, dtype, copy=False)
+    heard = heard_queries(xp, xp.astype(q, dtype, copy=False), out)
+    tokens = lower(xp, heard, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
     size = chunk_size(xp, tokens, state)
     chunks = compute_chunks(xp, tokens, state, size)
     g_state = xp.zeros_like(chunks[-1].after) if after is None else after
@@ -50,14 +53,22 @@ def gated_vjp(
         before = chunks[at - 1].after if at else xp.zeros_like(chunks[0].after) if state is None else state
         g_out = xp.zeros_like(chunks[at].out)
         if out is not None:
-            g_out = xp.astype(out[..., start : start + g_out.shape[-2], :], g_out.dtype, copy=False)
+            g_out = out[..., start : start + g_out.shape[-2], :]
         chunk = cut(tokens, start, size)
         side, g_state = pull_chunk(xp, chunk, chunks[at], left_over(xp, chunk, before), g_out, g_state)
         sides.append(side)
     whole = Tokens(*(None if x[0] is None else xp.concat(x[::-1], axis=-2) for x in zip(*sides, strict=True)))
-    return *raise_tokens(xp, whole, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids), (
-        None if state is None else sum_onto(xp, g_state, tuple(state.shape))
-    )
+    own = raise_tokens(xp, whole, heard, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
+    of_state = None if state is None else sum_onto(xp, g_state, tuple(state.shape))
+    return xp.astype(sum_onto(xp, own[0], tuple(q.shape)), q.dtype, copy=False), *own[1:], of_state
+
+
+def heard_queries(xp: ModuleType, q: Array, out: Array | None) -> Array:
+    """Return queries, 0 where outputs have no cotangent: what stands there may be anything."""
+    if out is None:
+        return xp.zeros_like(q)
+    heard = xp.any(out != 0, axis=-1, keepdims=True)
+    return q if isinstance(q, np.ndarray) and heard.all() else xp.where(heard, q, xp.zeros_like(q))
 
 
 def pull_chunk(xp: ModuleType, tokens: Tokens, chunk: Chunk, state: Array, g_out: Array, g_after: Array) -> Sides:
