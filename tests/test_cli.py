@@ -12,6 +12,7 @@ import kernattn as ka
 from kernattn.cli import main
 from kernattn.features import _transform_file
 from kernattn.studies import read_records
+from kernattn.studies._presets import draw
 from processes import run_script
 
 
@@ -47,8 +48,11 @@ def no_figures(monkeypatch):
     monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
 
 
-def test_quick_study_of_real_tokens(tmp_path, capsys):
+def test_quick_study_of_real_tokens(tmp_path, capsys, monkeypatch):
+    """Of its twelve files one is drawn."""
     pytest.importorskip("sklearn")
+    whole = draw.write_figures
+    monkeypatch.setattr(draw, "write_figures", lambda *of: whole(*of, ["attention_mse"], formats=["png"]))
     options = ["--quick", "--draws", "6", "--workers", "0"]
     options += ["--set", "estimator=positive", "projection=iid", "m=16", "scale=2"]
     assert main(["study", "attention", "--out", str(tmp_path / "out"), *options]) == 0
