@@ -115,18 +115,23 @@ def opposed():
     return q, k, rng.standard_normal((256, 8))
 
 
-def test_queries_do_not_meet_queries():
-    """Pairs of a query and a key alone: what a pooled choice took for the best has many times the error."""
+@pytest.fixture(scope="module")
+def noise():
+    """The table of values that have nothing to do with such keys."""
     q, k, values = opposed()
+    return recommend((q, k), K.Softmax(), 64, ["orthogonal"], values=values, rng=0)
+
+
+def test_queries_do_not_meet_queries(noise):
+    """Pairs of a query and a key alone: what a pooled choice took for the best has many times the error."""
+    q, k, _ = opposed()
     table = recommend((q, k), K.Softmax(), 64, ["orthogonal"], rng=0)
     error = {choice.estimator: choice.measured for choice in table.choices}
     assert table.best.estimator not in {"trigonometric", "phase"}
     assert error["trigonometric"] > 30 * table.best.measured
     auto = ka.random_features(K.Softmax(), 32, 64, data=(q, k), rng=0)
     assert type(auto) is ka.features.ESTIMATORS[table.best.estimator].cls
-    assert recommend(
-        (q, k), K.Softmax(), 64, ["orthogonal"], values=values, rng=0
-    ).hopeless  # all but uniform, and noise
+    assert noise.hopeless  # all but uniform
     assert not table.hopeless  # with keys as values maps come near, and the table says of which values none does
     assert "With independent numbers as values no map is better than uniform attention: give values=" in str(table)
     assert "With the keys" not in str(table)
@@ -233,7 +238,7 @@ def test_values_of_every_size():
     q, k = pair()
     v = np.random.default_rng(1).standard_normal((len(k), 3))
     wanted = recommend((q, k), K.Softmax(), 8, ["iid"], values=v, rng=0)
-    for unit in (1e-300, 1e-170, 1e170, 1e300):
+    for unit in (1e-300, 1e300):
         found = recommend((q, k), K.Softmax(), 8, ["iid"], values=v * unit, rng=0)
         assert found.uniform == pytest.approx(wanted.uniform, rel=1e-12), unit
         for ours, row in zip(found.choices, wanted.choices, strict=True):
@@ -261,11 +266,10 @@ def test_auto_takes_the_first_row_of_the_objective(objective):
         assert type(auto) is ka.features.ESTIMATORS[best.estimator].cls
 
 
-def test_uniform_attention():
+def test_uniform_attention(noise):
     """Where it is beaten and where it is not, the table says so; nobody loses where all keys are alike."""
     kernel = K.Softmax()
-    *far, values = opposed()
-    near, far = recommend(data(0.5), kernel, 256, rng=0), recommend(tuple(far), kernel, 64, values=values, rng=0)
+    near, far = recommend(data(0.5), kernel, 256, rng=0), noise
     assert near.best.high < near.uniform
     assert not near.hopeless
     assert far.best.low > far.uniform
@@ -278,14 +282,12 @@ def test_uniform_attention():
     assert recommend(data(), K.Gaussian(), 16, rng=0).uniform is None
 
 
-def test_hopeless_is_said_of_whole_intervals():
-    *rows, values = opposed()
-    table = recommend(tuple(rows), K.Softmax(), 64, values=values, rng=0)
-    assert table.hopeless
-    rows = list(table.choices)
-    assert rows[0].over_uniform == pytest.approx(rows[0].low / table.uniform)
+def test_hopeless_is_said_of_whole_intervals(noise):
+    assert noise.hopeless
+    rows = list(noise.choices)
+    assert rows[0].over_uniform == pytest.approx(rows[0].low / noise.uniform)
     rows[-1] = rows[-1]._replace(over_uniform_each=(0.99,))
-    assert not replace(table, choices=tuple(rows)).hopeless
+    assert not replace(noise, choices=tuple(rows)).hopeless
 
 
 def test_maps_near_uniform_attention_are_redrawn_until_it_is_told():
