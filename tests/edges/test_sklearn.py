@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_array_api_input, check_estimator
 
 import kernattn as ka
+from covering import turns
 from edges.sklearn_cases import ALL, CLASSIFIERS, GIVEN, LABELS, REGRESSORS, TRANSFORMERS, W, X, Y, answer, fitted
 from kernattn.errors import ParameterError
 from kernattn.sklearn import (
@@ -64,8 +65,7 @@ def test_checks_of_scikit_learn(estimator, monkeypatch):
     assert {result["status"] for result in check_estimator(estimator)} == {"passed"}
 
 
-@pytest.mark.parametrize("library", ["numpy", "array_api_strict", "torch"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("dtype", "library"), turns(["float32", "float64"], ["numpy", "array_api_strict", "torch"]))
 @pytest.mark.parametrize("cls", ALL)
 def test_checks_of_arrays(cls, dtype, library, monkeypatch):
     pytest.importorskip(library)
