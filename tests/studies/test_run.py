@@ -38,7 +38,7 @@ def killed_while_running(folder, workers):
     rows = folder / "records.jsonl"  # of cells so slow that a busy machine does not end them before the kill
     before = rows.read_bytes().count(b"\n") if rows.exists() else 0
     words = [sys.executable, "-c", KILLED, str(folder), str(workers), *map(str, FACES)]
-    with subprocess.Popen(words, env=os.environ | {"DICE_SECONDS": "0.2"}) as process:
+    with subprocess.Popen(words, env=os.environ | {"DICE_SECONDS": "0.05"}) as process:
         while process.poll() is None and not (rows.exists() and rows.read_bytes().count(b"\n") > before):
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
