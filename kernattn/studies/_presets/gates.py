@@ -19,6 +19,7 @@ from kernattn.studies._records import Record, names, select, with_intervals
 from kernattn.studies._sweep import Cell, Sweep
 
 HEADS, DIM, CHUNK = 2, 32, 64
+DRAWS = 8
 UNIT = 2.0**-24  # roundoff of float32
 LEVEL = 1e-6  # of the largest output
 RULES = ("decay", "delta")
@@ -45,7 +46,7 @@ def sweep(**asked: Any) -> Sweep:
     """Return the design: normal values, keys of norm 1, gates of which three tokens have strong ones."""
     options = Options(**asked)
     full = {"rule": RULES, "gates": GATES, "strength": tuple(STRENGTHS), "n": (64, 512, 4096), "method": METHODS[:3]}
-    small = {"strength": ("mild", "extreme", "reset"), "n": (64, 256)}
+    small = {"strength": ("mild", "extreme", "reset"), "n": (64, 128)}
     chosen = options.choose_axes(full, small, {"rule": RULES, "gates": GATES, "strength": STRENGTHS, "method": METHODS})
     return Sweep(
         "gates",
@@ -54,7 +55,7 @@ def sweep(**asked: Any) -> Sweep:
         lambda cell: {"where": f"{SPELLED[cell['rule']]}, {SPELLED[cell['gates']]}"},
         keep=lambda cell: cell["method"] != "transformers" or (cell["rule"], cell["gates"]) == ("delta", "head"),
         paired=("method",),
-        stop=options.stop(8, 6),
+        stop=options.stop(DRAWS, 6),
         seed=options.seed,
         reduce=_reduce,
         prepare=lambda: measured("kernattn", draw("delta", "channel", "mild", 4, 0)),
@@ -87,7 +88,7 @@ def draw(rule: str, gates: str, strength: str, n: int, seed: int) -> Inputs:
     return single[0], single[1], single[2], single[3], None if beta is None else beta.astype(np.float32)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=DRAWS)  # which all methods have in common
 def problem(rule: str, gates: str, strength: str, n: int, seed: int) -> tuple[Inputs, Float64]:
     """Return inputs and the outputs of the recurrence in float64."""
     given = draw(rule, gates, strength, n, seed)
