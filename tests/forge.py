@@ -162,7 +162,7 @@ def of_zips(header, arrays):
 
     def built(members, compression=zipfile.ZIP_STORED):
         out = io.BytesIO()
-        with warnings.catch_warnings(), zipfile.ZipFile(out, "w", compression) as file:
+        with warnings.catch_warnings(), zipfile.ZipFile(out, "w", compression, compresslevel=1) as file:
             warnings.simplefilter("ignore")  # of duplicates
             for name, data in members:
                 file.writestr(name, data)
