@@ -16,8 +16,8 @@ from kernattn.solvers._draws import Draws
 from kernattn.solvers._files import load_moments, save_moments
 from kernattn.solvers._folds import CrossValidation, cross_validate
 from kernattn.solvers._gp import EvidenceGradient, GaussianProcess, gp
+from kernattn.solvers._gp_functions import Prediction, log_evidence, predict
 from kernattn.solvers._kernel_ridge import KernelRidge, kernel_ridge
-from kernattn.solvers._learn import Prediction, log_evidence, predict
 from kernattn.solvers._logistic import Logistic, logistic
 from kernattn.solvers._moments import Moments, initial_moments
 from kernattn.solvers._pca import Components, pca, whiten

@@ -19,7 +19,7 @@ from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, Hilbert, Nystrom, RandomFeatureMap
 from kernattn.kernels._stationary import Lengthscale, Stationary
 from kernattn.solvers._gp import gp
-from kernattn.solvers._learn import features_and_pull
+from kernattn.solvers._gp_functions import features_and_pull
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._ridge import choose
 from kernattn.solvers._spectrum import BLOCK

@@ -32,7 +32,9 @@ from kernattn.torch._traced_gated import (  # noqa: F401 (namesakes, too)
 )
 from kernattn.torch._traced_outside import (  # noqa: F401 (namesakes)
     kernel_attention,
+    log_evidence,
     lsh_attention,
+    predict,
     random_features,
     routing_attention,
 )

@@ -1,19 +1,25 @@
 """Functions before which graphs break: they decide on the host what to compute."""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch._C._dynamo import eval_frame
 
 from kernattn import attention
+from kernattn._arrays.graphs import in_a_graph
 from kernattn.features._choose import factory
+
+
+def _skip(function: Callable[..., Any]) -> None:
+    strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
+    eval_frame.set_code_exec_strategy(function.__code__, strategy)
 
 
 def _outside_graphs(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
     """Let graphs break before a function that decides on the host, and trace nothing of what it calls."""
-    strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
-    eval_frame.set_code_exec_strategy(function.__code__, strategy)
+    _skip(function)
 
     @torch.compiler.disable(reason=reason)  # type: ignore[untyped-decorator]
     def left_out(*given: Any, **options: Any) -> Any:
@@ -29,3 +35,26 @@ kernel_attention, lsh_attention, routing_attention = (
 random_features = _outside_graphs(
     factory.random_features, "random_features draws on the host: make the map outside of the compiled function"
 )
+
+
+@in_a_graph
+def _skip_solver(name: str) -> bool:
+    _skip(getattr(import_module("kernattn.solvers"), name))  # which is loaded when it is called, and no sooner
+    return True
+
+
+def _solver(name: str) -> Callable[..., Any]:
+    """Return the namesake of a function of the solvers, before which graphs break."""
+
+    @torch.compiler.disable(reason="it computes on the host")  # type: ignore[untyped-decorator]
+    def left_out(*given: Any, **options: Any) -> Any:
+        return getattr(import_module("kernattn.solvers"), name)(*given, **options)
+
+    def namesake(*given: Any, **options: Any) -> Any:
+        _skip_solver(name)
+        return left_out(*given, **options)
+
+    return namesake
+
+
+log_evidence, predict = map(_solver, ("log_evidence", "predict"))

@@ -1,6 +1,7 @@
 """Reduced-rank maps against their formula, their errors against what was asked, their densities by integrals."""
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from scipy import integrate
 
 import kernattn as ka
 from kernattn.errors import ParameterError, ShapeError
+from kernattn.features._hilbert.choose import _Search
 from kernattn.features._hilbert.density import density
 from kernattn.features._hilbert.indices import grid
 from kernels.test_pullbacks import slope
@@ -132,6 +134,14 @@ def test_the_error_is_that_asked_for(kernel, d, error, ends):
     assert far_off(phi, domain) < 1.1 * error
     fewer = replace(phi, indices=phi.indices[: int(0.9 * phi.num_features)])
     assert far_off(fewer, domain) > error
+
+
+@pytest.mark.parametrize("ends", ["dirichlet", "neumann"])
+def test_errors_that_no_features_keep_are_refused_before_any_is_looked_at(ends):
+    for kernel, d, error in ((K.Matern(1.5, 0.5), 1, 1e-12), (K.Matern(2.5), 2, 1e-12), (K.Cauchy(), 1, 1e-9)):
+        said = pytest.raises(ParameterError, match="error must be one that 16384 features of a box keep")
+        with mock.patch.object(_Search, "errors", side_effect=AssertionError), said:
+            hilbert(kernel, [[-1.0, 1.0]] * d, error=error, ends=ends)
 
 
 def test_what_random_features_cannot():

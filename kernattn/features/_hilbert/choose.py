@@ -23,6 +23,7 @@ AXES = 4  # beyond, boxes hold too many eigenfunctions
 INSIDE = 32  # points of the domain between which errors are looked for, beside its corners and its centre
 NEAR = (0.01, 0.05, 0.15)  # of the way from a corner to the centre
 MARGINS = np.geomspace(0.2, 300.0, 32)  # between the domain and the ends, in lengthscales
+SLACK = 2.0  # times the error: a box or a number of features that is further off is not looked at
 BLOCK = 2**22  # numbers of a table of errors that are held at once
 
 Chosen = Callable[[Float64], NDArray[np.int64]]
@@ -150,7 +151,8 @@ class _Search(NamedTuple):
     def fewest(self, error: float, boxes: list[tuple[Float64, Float64]]) -> Hilbert:
         """Return the map of the fewest features whose error, and that of all more, is no larger."""
         best: Hilbert | None = None
-        for box in boxes:
+        boxes = self._not_too_small(boxes, error)
+        for box in boxes if boxes and self._beyond(boxes[0]) <= SLACK * error else ():
             found = self._enough(box, error, MOST if best is None else len(best.indices) - 1)
             if found is not None:
                 best = found
@@ -162,6 +164,26 @@ class _Search(NamedTuple):
                 f"{shown(self.kernel)} on this domain: random features or landmarks need no box"
             )
         return best
+
+    def _not_too_small(self, boxes: list[tuple[Float64, Float64]], error: float) -> list[tuple[Float64, Float64]]:
+        """Return the boxes but those whose ends are felt: the mirror image of an end of the domain is k(2 margin) off.
+
+        A Dirichlet end takes at least nearly that from k(x, x), a Neumann end adds it.
+        """
+        if isinstance(self.kernel, Periodic):
+            return boxes
+        images = (np.diag(2 * (self.low - lower)) for lower, _ in boxes)
+        felt = [np.max(self.kernel.pairs(image, np.zeros_like(image))) > SLACK * error for image in images]
+        return boxes[felt.index(False) :] if False in felt else []
+
+    def _beyond(self, box: tuple[Float64, Float64]) -> float:
+        """Return what the features after the `MOST` largest, as many again, add to k(x, x) at the domain's centre.
+
+        All maps of this box and of larger ones lack it, or more: larger boxes have more frequencies below any other.
+        """
+        phi = self.make(box, self.largest(2 * MOST, box[1] - box[0])[MOST:])
+        centre = (self.low + self.high)[None] / 2
+        return float(np.sum(phi(centre) ** 2))
 
     def _enough(self, box: tuple[Float64, Float64], error: float, most: int) -> Hilbert | None:
         count = min(most, 64)

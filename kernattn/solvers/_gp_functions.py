@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import is_array_api_obj as is_array
 
+from kernattn._arrays.graphs import traceable
 from kernattn._arrays.hosted import Hosted, Pull, call_hosted, returned
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64, widest
 from kernattn._arrays.shapes import strips
@@ -59,6 +60,7 @@ class PredictGradients(NamedTuple):
     lengthscale: Any
 
 
+@traceable("log_evidence")
 def log_evidence(
     x: Array,
     y: Array,
@@ -114,6 +116,7 @@ def log_evidence(
     return call_hosted(asked, *asked.given)[0]
 
 
+@traceable("predict")
 def predict(
     x: Array,
     y: Array,
@@ -127,34 +130,21 @@ def predict(
     r"""Return the posterior's mean and variance at new rows as functions of all that they are made of.
 
     They are the `mean` and the `variance` of `gp`, and have derivatives by the rows, old and new, the targets, both
-    scales and the lengthscales, as `log_evidence` has.
+    scales and the lengthscales, as `log_evidence` has; errors are those of that function.
 
     Parameters
     ----------
-    x : (n, d) array
-        Rows.
-    y : (n,) or (n, c) array
-        Targets; c are c processes.
+    x, y : (n, d), (n,) or (n, c) array
+        Rows and targets.
     new : (..., k, d) array
         New rows.
-    phi : FeatureMap
-        A map that `kernattn.vjp` takes: random features, a Nystrom map, a Hilbert basis, their sums and products.
-    noise, amplitude : float, () or (c,) array
-        Standard deviations of the noise and of the function, as in `gp`.
-    lengthscale : () or (d,) array, or tuple, optional
-        In place of the kernel's, as in `log_evidence`.
+    phi, noise, amplitude, lengthscale : object
+        As `log_evidence` takes them.
 
     Returns
     -------
     Prediction
         The mean and the variance, each (..., k) or (..., k, c), in the dtype of x.
-
-    Raises
-    ------
-    ParameterError
-        If a number is out of range, or a lengthscale is given where the map has none.
-    ShapeError, DTypeError, EmptyInputError, MixedLibraryError
-        If arrays do not fit.
 
     Examples
     --------

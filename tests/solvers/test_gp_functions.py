@@ -134,6 +134,32 @@ def test_pytorch_differentiates_them():
         evidence(*plain[:2], *GIVEN[2:])
 
 
+@pytest.mark.filterwarnings("ignore:__array_wrap__", "ignore:The .grad attribute:UserWarning")  # of PyTorch's own
+def test_graphs_end_before_them():
+    """And nothing of what they compute is traced."""
+    torch = pytest.importorskip("torch")
+    tensors = [torch.tensor(x, requires_grad=True) for x in GIVEN]
+    graphs = []
+
+    def backend(graph, examples):
+        graphs.append([node.name for node in graph.graph.nodes if node.op == "call_function"])
+        return graph
+
+    def outputs(x, *more):
+        given = {"noise": more[1], "amplitude": more[2], "lengthscale": more[3:]}
+        value = ka.solvers.log_evidence(2 * x, more[0], PHI, **given)
+        return 2 * value + ka.solvers.predict(2 * x, more[0], x, PHI, **given).mean.sum()
+
+    value = torch.compile(outputs, backend=backend)(*tensors)
+    assert sum(map(len, graphs)) <= 5, graphs  # 2 x, twice, 2 value, the sum, the sum of both
+    for got, wanted in zip(
+        torch.autograd.grad(value, tensors), torch.autograd.grad(outputs(*tensors), tensors), strict=True
+    ):
+        torch.testing.assert_close(got, wanted)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="computes on the host"):
+        torch.compile(evidence, backend="eager", fullgraph=True)(*tensors)
+
+
 def test_jax_differentiates_them():
     jax = pytest.importorskip("jax")
     with jax.enable_x64(True):
