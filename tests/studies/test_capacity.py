@@ -7,6 +7,7 @@ import pytest
 
 from kernattn.errors import ParameterError
 from kernattn.studies import PRESETS, study
+from kernattn.studies._presets import draw
 from kernattn.studies._presets.capacity import KEYS, RULES, predict, trial
 
 pytest.importorskip("matplotlib")
@@ -62,9 +63,11 @@ def test_verdicts_follow_the_records(found):
     assert "Holds for orthogonal keys, d = 16, written twice: linear attention holds up to d pairs exactly" in told
 
 
-def test_sizes_are_told_apart(tmp_path):
+def test_sizes_are_told_apart(tmp_path, monkeypatch):
     """States of two sizes have verdicts and panels of their own; a recall that fails at fewer pairs does not count."""
     axes = {"d": [4, 8], "pairs": [4, 8], "keys": ["random"], "rule": ["linear"], "writes": [1]}
+    whole = draw.write_figures
+    monkeypatch.setattr(draw, "write_figures", lambda *of: whole(*of, formats=["png"]))
     records = study("capacity", tmp_path, quick=True, axes=axes, workers=0)
     told = PRESETS["capacity"].sentences([r | {"recall": float(r["pairs"] == 8)} for r in records])
     assert sum("never by linear attention" in each for each in told) == 2
