@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from kernattn.solvers import GaussianProcess
 
 KERNEL, DIM, NOISE = Matern(2.5, 0.8), 2, 0.1
-NEW, FUNCTIONS, DRAWN = 100, 10, 400
+NEW, FUNCTIONS = 100, 10
+DRAWN, FEW = 400, 100  # functions between whose quantiles intervals lie, the latter in the quick form
 REACH = 2.0  # of the coordinates of any row
 PLACES = {"inside": (0.0, 0.9), "edge": (0.9, 1.1), "outside": (1.5, REACH)}
 """Where rows are asked, by the largest size of a coordinate; those that were learnt from have 1 at most."""
@@ -94,7 +95,8 @@ def sweep(**asked: Any) -> Sweep:
         targets = functions[: len(x)] + NOISE * rng.standard_normal((len(x), FUNCTIONS))
         way = WAYS[cell["way"]]
         process = solvers.gp(solvers.moments(x, way.make(x, cell["m"], rng), y=targets), noise=NOISE, amplitude=1.0)
-        low, high = _ends(process, new, cell["level"], way.drawn, rng)
+        drawn = (FEW if options.quick else DRAWN) if way.drawn else 0
+        low, high = _ends(process, new, cell["level"], drawn, rng)
         true = functions[len(x) :]
         return {"covered": np.mean((low <= true) & (true <= high)), "width": np.mean(high - low)}
 
@@ -153,11 +155,11 @@ def _new(place: str, rng: np.random.Generator) -> Float64:
 
 
 def _ends(
-    process: "GaussianProcess", new: Float64, level: float, drawn: bool, rng: np.random.Generator
+    process: "GaussianProcess", new: Float64, level: float, drawn: int, rng: np.random.Generator
 ) -> tuple[Float64, Float64]:
-    """Return the ends of central intervals of that level (n, c): normal ones, or between quantiles of draws."""
+    """Return the ends of central intervals of that level (n, c): normal ones, or between quantiles of so many draws."""
     if drawn:
-        values = process.draw(DRAWN, rng=rng)(new)
+        values = process.draw(drawn, rng=rng)(new)
         low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=-1)
         return low, high
     mean, deviation = process.mean(new), np.sqrt(process.variance(new))
