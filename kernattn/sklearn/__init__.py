@@ -8,7 +8,9 @@ from kernattn.sklearn._classifier import FeatureClassifier  # noqa: E402
 from kernattn.sklearn._gp import FeatureGP  # noqa: E402
 from kernattn.sklearn._logistic import FeatureLogistic  # noqa: E402
 from kernattn.sklearn._pca import FeaturePCA  # noqa: E402
+from kernattn.sklearn._regressor import FeatureRegressor  # noqa: E402
 from kernattn.sklearn._ridge import FeatureRidge  # noqa: E402
+from kernattn.sklearn._svc import FeatureSVC  # noqa: E402
 from kernattn.sklearn._transformers import NystromFeatures, PolynomialSketchFeatures, RandomFeatures  # noqa: E402
 
 __all__ = [
@@ -16,7 +18,9 @@ __all__ = [
     "FeatureGP",
     "FeatureLogistic",
     "FeaturePCA",
+    "FeatureRegressor",
     "FeatureRidge",
+    "FeatureSVC",
     "NystromFeatures",
     "PolynomialSketchFeatures",
     "RandomFeatures",

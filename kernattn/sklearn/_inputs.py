@@ -50,7 +50,10 @@ def check_labels(
     """Return rows, and their labels and weights on the host."""
     x, y = check_rows(estimator, x, y, **options)
     labels, weights = _on_host(y), check_weights(sample_weight, x, **options)
-    check_classification_targets(labels)
+    try:
+        check_classification_targets(labels)
+    except ValueError as error:
+        raise ParameterError(f"{error} FeatureRidge and FeatureRegressor predict numbers.") from None
     return x, labels, weights
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Self
-from warnings import warn
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from kernattn._arrays.namespaces import Array
-from kernattn.kernels._stationary import Stationary
-from kernattn.sklearn._inputs import array_beside, check_labels, check_ridge, signs_of
-from kernattn.sklearn._lengthscale import Found, tune_by_evidence, tune_by_log_loss, with_line
-from kernattn.sklearn._maps import Classifier, RandomMapEstimator, draw_map, make_kernel
+from kernattn.sklearn._drawn import draw_for_labels, without_zeros
+from kernattn.sklearn._inputs import array_beside, check_labels, check_ridge
+from kernattn.sklearn._maps import Classifier, RandomMapEstimator
+from kernattn.sklearn._regressor import warn_unless_converged
 from kernattn.solvers import logistic
-from kernattn.solvers._check import take_rows
 from kernattn.solvers._penalty import hold_out, warn_of_least
 
 
@@ -76,22 +73,9 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
         x, y, weights = check_labels(self, X, y, sample_weight, reset=True, ensure_min_samples=2)
         if self.ridge is not None:
             check_ridge(self.ridge, 1)
-        if weights is not None and not np.all(weights):
-            kept = np.flatnonzero(weights)
-            x, y, weights = take_rows(x, kept), y[kept], weights[kept]
+        x, y, weights = without_zeros(x, y, weights)
         counts, classes = array_beside(x, weights), np.unique(y)
-
-        found: Found | None = None
-
-        def search(kernel: Stationary, ard: bool) -> Stationary:
-            nonlocal found
-            if ard:
-                return tune_by_evidence(kernel, ard, x, signs_of(y, classes), weights)
-            found = tune_by_log_loss(kernel, x, y, weights, self.fit_intercept, self.linear)
-            return found.kernel
-
-        kernel = make_kernel(self.kernel, self.lengthscale, x, counts, search)
-        phi = with_line(found, self.linear, x, weights, lambda: draw_map(self, x, kernel))
+        phi = draw_for_labels(self, x, y, weights, classes)
         penalty = self.ridge
         if penalty is None and len(classes) > 1:
             choice = hold_out(x, y, weights, phi, classes, self.fit_intercept, cautious=True)
@@ -106,9 +90,7 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
             intercept=self.fit_intercept,
             max_iterations=self.max_iter,
         )
-        if not fit.converged:
-            message = f"the fit has not converged in {fit.iterations} steps: raise max_iter or ridge"
-            warn(message, ConvergenceWarning, stacklevel=2)
+        warn_unless_converged(fit)
         self.feature_map_, self.solution_, self.classes_, self.n_iter_ = phi, fit, fit.classes, fit.iterations
         return self
 

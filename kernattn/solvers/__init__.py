@@ -18,6 +18,7 @@ from kernattn.solvers._folds import CrossValidation, cross_validate
 from kernattn.solvers._gp import EvidenceGradient, GaussianProcess, gp
 from kernattn.solvers._gp_functions import Prediction, log_evidence, predict
 from kernattn.solvers._kernel_ridge import KernelRidge, kernel_ridge
+from kernattn.solvers._linear_model import LinearModel, linear_model
 from kernattn.solvers._logistic import Logistic, logistic
 from kernattn.solvers._moments import Moments, initial_moments
 from kernattn.solvers._pca import Components, pca, whiten
@@ -34,6 +35,7 @@ __all__ = [
     "EvidenceGradient",
     "GaussianProcess",
     "KernelRidge",
+    "LinearModel",
     "Logistic",
     "Moments",
     "Prediction",
@@ -49,6 +51,7 @@ __all__ = [
     "hsic",
     "initial_moments",
     "kernel_ridge",
+    "linear_model",
     "load_moments",
     "log_evidence",
     "logistic",

@@ -72,6 +72,11 @@ def find_classes(blocks: Blocks) -> NDArray[Any]:
     if len({_kind(labels[0]) for labels in each if len(labels)}) > 1:
         raise DTypeError(OF_ONE_KIND)
     classes = _unique(np.concatenate(each))
+    if classes.dtype.kind == "f" and np.any(classes != np.trunc(classes)):
+        raise ParameterError(
+            f"y must hold labels: whole numbers, booleans or strings; got {len(classes)} numbers, as "
+            f"{classes[classes != np.trunc(classes)][0]:g}: ridge, gp and linear_model fit numbers"
+        )
     if not len(classes):
         raise ParameterError("weights must not be 0 in all rows")
     if len(classes) < 2:

@@ -77,7 +77,7 @@ def hold_out(
     weights = np.ones(len(there)) if shares is None else shares[there]
     features = to_numpy64(phi(widen(take_rows(x, there)), backend=backend))
     unit = float(np.einsum("nm,nm,n->", features, features, weights) / weights.sum())
-    turned = _rotate(features, codes, weights, intercept)
+    turned = rotate(features, codes, weights, intercept)
     count = len(classes)
     folds = _split(turned.rows, digests, count)
     different = len(np.unique(digests))
@@ -121,7 +121,7 @@ def _most_cautious(losses: dict[float, Float64], best: float, shares: Float64, d
     return max(penalty for penalty in losses if within(penalty))
 
 
-def _rotate(features: Float64, codes: NDArray[np.intp], weights: Float64, intercept: bool) -> Rotated:
+def rotate(features: Float64, codes: NDArray[np.intp], weights: Float64, intercept: bool) -> Rotated:
     """Return rows in float32, less their mean where an intercept takes it up: penalties and fits stay the same."""
     centred = features - (weights @ features / weights.sum() if intercept else 0.0)
     half = centred * np.sqrt(weights)[:, None]

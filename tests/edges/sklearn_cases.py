@@ -8,15 +8,17 @@ from kernattn.sklearn import (
     FeatureGP,
     FeatureLogistic,
     FeaturePCA,
+    FeatureRegressor,
     FeatureRidge,
+    FeatureSVC,
     NystromFeatures,
     PolynomialSketchFeatures,
     RandomFeatures,
 )
 
 TRANSFORMERS = [RandomFeatures, NystromFeatures, PolynomialSketchFeatures, FeaturePCA]
-REGRESSORS = [FeatureRidge, FeatureGP]
-CLASSIFIERS = [FeatureClassifier, FeatureLogistic]
+REGRESSORS = [FeatureRidge, FeatureGP, FeatureRegressor]
+CLASSIFIERS = [FeatureClassifier, FeatureLogistic, FeatureSVC]
 ALL = TRANSFORMERS + REGRESSORS + CLASSIFIERS
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((90, 3))
@@ -32,6 +34,8 @@ def fitted(cls, x=X, **parameters):
     parameters = {"num_features": 32, "random_state": 3} | parameters
     if cls not in TRANSFORMERS:
         parameters = {"lengthscale": None if "kernel" in parameters else "scale"} | parameters  # no search
+    if cls in (FeatureRegressor, FeatureSVC):
+        parameters = {"ridge": 0.1} | parameters
     y = [] if cls in TRANSFORMERS else [LABELS[: len(x)] if cls in CLASSIFIERS else Y[: len(x), 0]]
     return cls(**parameters).fit(x, *y)
 

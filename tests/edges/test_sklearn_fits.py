@@ -331,7 +331,7 @@ def test_refused_rows():
     for weights, words in ((-W, "zero or more"), (0 * W, "not zero in all"), (W[:5], "a weight for each row")):
         for cls in REGRESSORS:
             with pytest.raises(ValueError, match=words):
-                cls(**GIVEN).fit(X, Y, sample_weight=weights)
+                cls(**GIVEN).fit(X, Y[:, 0], sample_weight=weights)
     with pytest.raises(ParameterError, match="method must be one of"):
         fitted(NystromFeatures, method="best")
     with pytest.raises(ValueError, match="same targets"):

@@ -34,6 +34,7 @@ from bench.cpu.cases.kernel_ridge import on_landmarks, on_landmarks_of
 from bench.cpu.cases.kernels import KERNELS, matrix, multiplied
 from bench.cpu.cases.layers import MODELS
 from bench.cpu.cases.libraries import LIBRARIES
+from bench.cpu.cases.losses import LOSSES
 from bench.cpu.cases.patterns import PATTERNS
 from bench.cpu.cases.solvers import ridges, ridges_on, two_samples
 from bench.races import Case
@@ -69,6 +70,7 @@ CASES = {
     "ridges-flights": Case(partial(ridges_on, load=flights), n=50000, told="minutes of delay of flights"),
     "cg": Case(on_landmarks, n=20000),
     "cg-flights": Case(partial(on_landmarks_of, load=flights), n=100000, told="minutes of delay of flights"),
+    **LOSSES,
     "two-samples": Case(two_samples, n=10000),
     "softmax": Case(partial(softmax, causal=False)),
     "softmax-causal": Case(partial(softmax, causal=True)),

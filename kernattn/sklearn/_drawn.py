@@ -1,0 +1,49 @@
+"""The map of an estimator that is fitted at once: its lengthscale by targets, and a line beside it."""
+
+from typing import Any
+
+from kernattn._arrays.namespaces import Array, Float64
+from kernattn.features import FeatureMap
+from kernattn.kernels._stationary import Stationary
+from kernattn.sklearn._inputs import array_beside, signs_of
+from kernattn.sklearn._lengthscale import Found, tune_by_evidence, tune_by_folds, tune_by_log_loss, with_line
+from kernattn.sklearn._maps import draw_map, make_kernel
+from kernattn.solvers._check import take_rows
+
+
+def draw_for_numbers(estimator: Any, x: Array, y: Float64, weights: Float64 | None) -> FeatureMap:
+    """Return the map for rows with targets (n,)."""
+    found: Found | None = None
+
+    def search(kernel: Stationary, ard: bool) -> Stationary:
+        nonlocal found
+        if ard:
+            return tune_by_evidence(kernel, ard, x, y, weights)
+        found = tune_by_folds(kernel, x, y, weights, estimator.linear)
+        return found.kernel
+
+    kernel = make_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), search)
+    return with_line(found, estimator.linear, x, weights, lambda: draw_map(estimator, x, kernel))
+
+
+def draw_for_labels(estimator: Any, x: Array, labels: Any, weights: Float64 | None, classes: Any) -> FeatureMap:
+    """Return the map for rows with labels (n,)."""
+    found: Found | None = None
+
+    def search(kernel: Stationary, ard: bool) -> Stationary:
+        nonlocal found
+        if ard:
+            return tune_by_evidence(kernel, ard, x, signs_of(labels, classes), weights)
+        found = tune_by_log_loss(kernel, x, labels, weights, estimator.fit_intercept, estimator.linear)
+        return found.kernel
+
+    kernel = make_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), search)
+    return with_line(found, estimator.linear, x, weights, lambda: draw_map(estimator, x, kernel))
+
+
+def without_zeros(x: Array, y: Any, weights: Float64 | None) -> tuple[Array, Any, Float64 | None]:
+    """Return the rows whose weight is not 0, with their targets and weights."""
+    if weights is None or weights.all():
+        return x, y, weights
+    kept = weights.nonzero()[0]
+    return take_rows(x, kept), y[kept], weights[kept]

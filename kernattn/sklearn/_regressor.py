@@ -1,0 +1,129 @@
+"""Regression on features by other losses than squares: Huber, Poisson, quantiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+from warnings import warn
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+
+from kernattn._arrays.namespaces import Float64, to_numpy64
+from kernattn._runtime.checks import one_of
+from kernattn.sklearn._drawn import draw_for_numbers, without_zeros
+from kernattn.sklearn._inputs import array_beside, check_ridge, check_rows, check_weights
+from kernattn.sklearn._maps import RandomMapEstimator
+from kernattn.solvers import linear_model
+from kernattn.solvers._losses import spread_about
+
+LOSSES = "huber", "poisson", "quantile"
+FAR = 3.0  # mean deviations from the median, beyond which targets do not choose a lengthscale
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class FeatureRegressor(RegressorMixin, RandomMapEstimator):
+    r"""Regression on features by a loss, :math:`\min_{w, b} \sum_i w_i\, L(y_i, f(x_i)) + \frac{\lambda}{2} |w|^2`.
+
+    It is `kernattn.solvers.linear_model`, with :math:`f(x) = \phi(x)^T w + b`. The losses are those of scikit-learn's
+    HuberRegressor, PoissonRegressor and QuantileRegressor. A weight counts a row that many times.
+
+    Parameters
+    ----------
+    kernel, lengthscale, num_features, estimator, projection, random_state : object
+        The map and its draw, as `FeatureRidge` takes them. "tune" and "ard" look at the square roots of counts, and
+        else at targets that are brought within three mean deviations of their median: a few far ones have no say.
+    loss : {"huber", "poisson", "quantile"}
+        The loss. Counts have the mean :math:`e^{f(x)}`, which is what `predict` returns.
+    quantile : float
+        Which quantile of the targets "quantile" predicts.
+    epsilon : float
+        Where Huber's loss turns from squares to a line, in units of the scale that it fits too, more than 1.
+    ridge : float or None
+        The penalty :math:`\lambda`. None takes the one with the least loss on rows left out, as
+        `kernattn.solvers.linear_model` does.
+    fit_intercept : bool
+        Whether there is an intercept b, which is not penalised.
+    max_iter : int
+        The most steps.
+    linear : bool or None
+        Whether a line, of columns in units of their deviations, is beside the kernel, as `FeatureRidge` takes it.
+
+    Attributes
+    ----------
+    feature_map_, n_features_in_ : object
+        The map, and the number d of columns.
+    solution_ : kernattn.solvers.LinearModel
+        The fit.
+    n_iter_ : int
+        Number of steps.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.sklearn import FeatureRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.uniform(-2, 2, (500, 1))
+    >>> y = np.sin(3 * x[:, 0]) + rng.exponential(0.2, 500)
+    >>> model = FeatureRegressor(loss="quantile", quantile=0.9, lengthscale=0.5, num_features=32, random_state=0)
+    >>> bool(abs(np.mean(y <= model.fit(x, y).predict(x)) - 0.9) < 0.01)
+    True
+    """
+
+    loss: str = "huber"
+    quantile: float = 0.5
+    epsilon: float = 1.35
+    ridge: float | None = None
+    fit_intercept: bool = True
+    max_iter: int = 1000
+    linear: bool | None = None
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Draw the map, and fit rows X (n, d) with targets y (n,); `sample_weight` (n,) says how often each counts."""
+        one_of("loss", self.loss, LOSSES)
+        x, y = check_rows(self, X, y, y_numeric=True, reset=True, ensure_min_samples=2)
+        x, y, weights = without_zeros(x, to_numpy64(y), check_weights(sample_weight, x))
+        if self.ridge is not None:
+            check_ridge(self.ridge, 1)
+        phi = draw_for_numbers(self, x, _seen(y, weights, self.loss), weights)
+        fit = linear_model(
+            x,
+            phi,
+            y=y,
+            loss=self.loss,
+            quantile=self.quantile,
+            epsilon=self.epsilon,
+            penalty=self.ridge,
+            weights=array_beside(x, weights),
+            intercept=self.fit_intercept,
+            max_iterations=self.max_iter,
+        )
+        warn_unless_converged(fit)
+        self.feature_map_, self.solution_, self.n_iter_ = phi, fit, fit.iterations
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Return predictions (n,) of rows X (n, d): means, or of "quantile" the quantile."""
+        x = self._check_new(X)
+        return self.solution_.predict(x)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = self.loss == "poisson"
+        return tags
+
+
+def warn_unless_converged(fit: Any) -> None:
+    """Warn of a fit that has not come to its end."""
+    if not fit.converged:
+        message = f"the fit has not converged in {fit.iterations} steps: raise max_iter or ridge"
+        warn(message, ConvergenceWarning, stacklevel=3)
+
+
+def _seen(y: Float64, weights: Float64 | None, loss: str) -> Float64:
+    """Return what chooses a lengthscale by squared errors."""
+    if loss == "poisson":
+        return np.sqrt(np.maximum(y, 0.0))
+    middle, deviation = spread_about(y, np.ones_like(y) if weights is None else weights, 0.5)
+    return np.clip(y, middle - FAR * deviation, middle + FAR * deviation)

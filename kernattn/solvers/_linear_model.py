@@ -1,0 +1,246 @@
+"""Linear models on features whose loss is not that of least squares: quantiles, Huber, Poisson, squared hinge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._arrays.namespaces import Array, Float64, frozen, namespace, to_numpy64
+from kernattn._runtime.checks import boolean, instance_of, one_of, positive_integer, positive_number, shown
+from kernattn._runtime.extras import bar, has_bar
+from kernattn.errors import DTypeError, ParameterError
+from kernattn.features import FeatureMap
+from kernattn.solvers._interior import minimise_pinball
+from kernattn.solvers._labels import find_classes, walk_labelled
+from kernattn.solvers._loss_penalty import choose_penalty
+from kernattn.solvers._losses import Huber, Loss, Poisson, Quantile, SquaredHinge
+from kernattn.solvers._newton import FIRST_TOLERANCE, Fit, Problem, minimise, some_of
+from kernattn.solvers._spectrum import cast_as, project
+from kernattn.solvers._sweeps import Held, Sweeps
+
+LOSSES = "huber", "poisson", "quantile", "squared_hinge"
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearModel:
+    """A fit of a linear model on features.
+
+    Its methods take rows x (..., n, d), and `backend` as `moments` does.
+
+    Attributes
+    ----------
+    phi : FeatureMap
+        The map.
+    loss : {"huber", "poisson", "quantile", "squared_hinge"}
+        The loss.
+    penalty : float
+        The penalty lambda.
+    iterations : int
+        Steps that were taken; of several classes, the most of one.
+    converged : bool
+        Whether the sum is proved to be, or is by its curvature, within `tolerance` of the least.
+    scale : float
+        Huber's sigma; NaN of other losses.
+    classes : (k,) numpy.ndarray
+        The labels, sorted, of rows whose weight is not 0; of numbers, none.
+    """
+
+    phi: FeatureMap
+    loss: str
+    penalty: float
+    iterations: int
+    converged: bool
+    scale: float
+    classes: NDArray[Any]
+    _weights: Float64  # (M, c)
+    _intercept: Float64  # (c,)
+
+    def __repr__(self) -> str:
+        """Return the loss, and whether it converged."""
+        state = "converged" if self.converged else "NOT converged"
+        return f"LinearModel({self.loss}, penalty={self.penalty:g}, {state}, phi={self.phi!r})"
+
+    def _shape(self, values: Any) -> Any:
+        return values if len(self.classes) > 2 else values[..., 0]
+
+    @property
+    def weights(self) -> Float64:
+        """Weights w of the features, (M,), or (M, k) of more than two classes."""
+        return self._shape(self._weights)  # type: ignore[no-any-return]
+
+    @property
+    def intercept(self) -> Float64:
+        """Intercept b, () or (k,): 0 without one."""
+        return self._shape(self._intercept)  # type: ignore[no-any-return]
+
+    def scores(self, x: Array, *, backend: str | None = None) -> Array:
+        """Return f(x) = phi(x)^T w + b, (..., n), or (..., n, k) of more than two classes, in the dtype of x."""
+        return self._shape(cast_as(project(self.phi, x, self._weights, -self._intercept, backend), x))
+
+    def predict(self, x: Array, *, backend: str | None = None) -> Any:
+        """Return quantiles or means f(x), means of counts e^f(x) in the dtype of x, or labels on the host, (..., n)."""
+        scores = self.scores(x, backend=backend)
+        if not len(self.classes):
+            return namespace(scores=scores).exp(scores) if self.loss == "poisson" else scores
+        host = to_numpy64(scores)
+        best = (host > 0).astype(int) if len(self.classes) == 2 else np.argmax(host, axis=-1)
+        return self.classes[best]
+
+
+def linear_model(
+    x: Array | Iterable[tuple[Any, ...]] | Callable[[], Iterable[tuple[Any, ...]]],
+    phi: FeatureMap,
+    *,
+    y: Any = None,
+    loss: str,
+    quantile: float = 0.5,
+    epsilon: float = 1.35,
+    penalty: float | None = None,
+    weights: Array | None = None,
+    intercept: bool = True,
+    tolerance: float = 1e-6,
+    max_iterations: int = 1000,
+    progress: bool | None = False,
+    backend: str | None = None,
+) -> LinearModel:
+    r"""Fit a linear model, :math:`\min_{w, b} \sum_i w_i\, L(y_i, \phi(x_i)^T w + b) + \frac{\lambda}{2} |w|^2`.
+
+    The losses L(y, f) are those of scikit-learn, of which `alpha` and `C` are its parameters:
+
+    - "huber", of its HuberRegressor (Huber 1981), with the scale :math:`\sigma` that makes the sum least:
+      :math:`\sigma + \sigma H((y - f) / \sigma)`, where H(z) is :math:`z^2` up to `epsilon`, and
+      :math:`2 \epsilon |z| - \epsilon^2` beyond; :math:`\lambda = 2\,\mathrm{alpha}`;
+    - "poisson", of its PoissonRegressor: :math:`e^f - y f`, and counts have the mean :math:`e^f`;
+      :math:`\lambda = n\,\mathrm{alpha}`;
+    - "quantile", of its QuantileRegressor (Koenker and Bassett 1978), whose penalty is not a sum of squares:
+      :math:`\max(q r, (q - 1) r)` with r = y - f;
+    - "squared_hinge", of its LinearSVC: :math:`\max(0, 1 - y f)^2` of labels 1 and -1, each of several classes against
+      the others; :math:`\lambda = 1 / C`. The intercept is not penalised, as that of LinearSVC is.
+
+    Smooth losses take steps of L-BFGS from a Hessian of some of the rows, whose own fit is where they begin. A step is
+    a sweep over all features, which are kept up to 1 GiB of them, and else made anew from the rows. Quantiles are then
+    found by an interior point method on the rows near the fit (Portnoy and Koenker 1997), and the gap to the dual
+    problem of all rows proves that it is the least.
+
+    Parameters
+    ----------
+    x : (n, d) array, or blocks
+        Rows, or blocks (x, y) or (x, y, weights), as `logistic` takes them.
+    phi : FeatureMap
+        The map.
+    y : (n,) array_like
+        Numbers; 0 or more for "poisson"; for "squared_hinge" labels, as `logistic` takes them. Left out where there are
+        blocks.
+    loss : {"huber", "poisson", "quantile", "squared_hinge"}
+        The loss.
+    quantile : float
+        The quantile q of "quantile", between 0 and 1.
+    epsilon : float
+        Where Huber's loss turns from squares to a line, in units of the scale, more than 1.
+    penalty : float, optional
+        The penalty lambda, positive. None takes the one whose fits have the least loss on rows left out, of five folds
+        of at most 4,096 rows, as `logistic` does. Blocks need a penalty.
+    weights : (n,) array, optional
+        Weights of the rows, 0 or more.
+    intercept : bool
+        Fit b too; else it is 0.
+    tolerance : float
+        The last step is the one from which on the sum cannot fall by more than this part of itself.
+    max_iterations : int
+        Steps end there in any case: `converged` of the fit says which came first.
+    progress : bool or None
+        Show the sweeps on stderr; None shows them on a terminal only.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation makes the features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.uniform(-2, 2, (2000, 1))
+    >>> y = np.sin(3 * x[:, 0]) + rng.exponential(0.2, 2000)
+    >>> phi = ka.random_features(ka.kernels.Gaussian(0.5), dim=1, num_features=64, rng=0)
+    >>> fit = ka.solvers.linear_model(x, phi, y=y, loss="quantile", quantile=0.9, penalty=1e-2)
+    >>> round(float(np.mean(y <= fit.predict(x))), 2)
+    0.9
+    """
+    instance_of("phi", phi, FeatureMap)
+    one_of("loss", loss, LOSSES)
+    made: Loss = _loss(loss, quantile, epsilon)
+    tolerance = positive_number("tolerance", tolerance)
+    if penalty is not None:
+        penalty = positive_number("penalty", penalty)
+    elif not hasattr(x, "shape"):
+        raise ParameterError("penalty must be given where x comes in blocks; got None")
+    positive_integer("max_iterations", max_iterations)
+    boolean("intercept", intercept)
+    has_bar("linear_model", progress)
+    blocks = walk_labelled(phi, x, y, weights)
+    rows = Sweeps(phi, blocks, backend)
+    classes = find_classes(blocks) if loss == "squared_hinge" else np.zeros(0)
+    targets = _codes(rows.labels, classes) if len(classes) else [_numbers(loss, rows.labels)]
+    if not rows.weights.any():
+        raise ParameterError("weights must not be 0 in all rows")
+    for each in targets:
+        made.check(each[rows.weights > 0])
+    if penalty is None:
+        penalty = choose_penalty(x, targets, rows.weights, phi, made, bool(intercept), backend)
+    size = phi.num_features_of(next(blocks())[0].shape[1])
+    with bar("linear_model", progress, unit="pass") as shown_passes:
+        sums = (Problem(rows, y, rows.weights, made, penalty, bool(intercept), shown_passes) for y in targets)
+        fits = [fit_one(each, size, tolerance, max_iterations) for each in sums]
+    points = np.stack([point for point, _, _ in fits], axis=1)
+    scale = float(np.exp(points[size + 1, 0])) if loss == "huber" else np.nan
+    steps, converged = max(steps for _, steps, _ in fits), all(converged for _, _, converged in fits)
+    found = frozen(points[:size].copy()), frozen(points[size].copy())
+    return LinearModel(phi, loss, penalty, steps, converged, scale, classes, *found)
+
+
+def fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
+    """Return the least point for targets (n,), from that of some of the rows."""
+    y, weights = problem.y, problem.weights
+    loss, begin = problem.loss.start(y, weights, problem.intercept)
+    start = np.concatenate([np.zeros(size), [begin.intercept], begin.log_scale])
+    if begin.alike:
+        return Fit(np.concatenate([np.zeros(size), [begin.shift], np.full(len(begin.log_scale), -np.inf)]), 0, True)
+    problem = problem._replace(loss=loss, y=y - begin.shift)
+    rows, share = some_of(np.flatnonzero(weights), size)
+    if share > 1:
+        some = Held(problem.rows.take(rows))
+        first = problem._replace(rows=some, y=problem.y[rows], weights=share * weights[rows], shown=None)
+        start = minimise(first, start, size, FIRST_TOLERANCE, most).point
+    if isinstance(loss, Quantile):
+        smooth = minimise(problem, start, size, FIRST_TOLERANCE, most)
+        fit = minimise_pinball(problem, smooth.point, size, tolerance, most)
+    else:
+        fit = minimise(problem, start, size, tolerance, most)
+    fit.point[size] += begin.shift
+    return fit
+
+
+def _loss(name: str, quantile: float, epsilon: float) -> Loss:
+    """Return the loss of a name."""
+    if not 0 < positive_number("quantile", quantile) < 1:
+        raise ParameterError(f"quantile must be between 0 and 1; got {shown(quantile)}")
+    if not positive_number("epsilon", epsilon) > 1:
+        raise ParameterError(f"epsilon must be more than 1; got {shown(epsilon)}")
+    made: dict[str, Loss] = {"huber": Huber(epsilon), "poisson": Poisson(), "quantile": Quantile(quantile)}
+    return made.get(name, SquaredHinge())
+
+
+def _numbers(loss: str, labels: NDArray[Any]) -> Float64:
+    """Return targets as numbers."""
+    if labels.dtype.kind not in "fiu":
+        raise DTypeError(f"y must hold numbers for loss={loss!r}; got {shown(labels)}")
+    return labels.astype(np.float64)
+
+
+def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> list[Float64]:
+    """Return 1 for a class and -1 for the others: of two, the second alone."""
+    return [np.where(labels == each, 1.0, -1.0) for each in (classes[1:] if len(classes) == 2 else classes)]

@@ -1,0 +1,129 @@
+"""The penalty of a linear model whose loss on rows that were left out is least."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._arrays.namespaces import Array, Float64, to_numpy64
+from kernattn._runtime.deprecated import warn_user
+from kernattn.features import FeatureMap
+from kernattn.solvers._check import take_rows, widen
+from kernattn.solvers._digests import FOLDS, digests_of
+from kernattn.solvers._losses import Loss
+from kernattn.solvers._newton import NO_SLOPE, Place, Problem, Solve, minimise
+from kernattn.solvers._penalty import DISTINCT, ROUGHLY, ROWS, UNTOLD, WORSE, rotate
+from kernattn.solvers._sweeps import Held
+
+STEPS = 30
+HIGH, LOW = 2, -7  # powers of ten between which the penalties are, in units of the features and the loss
+
+
+class Fold(NamedTuple):
+    """The sum over the rows of all other folds, and the rows left out."""
+
+    others: Problem
+    left: Problem
+
+
+def choose_penalty(
+    x: Array,
+    targets: list[Float64],
+    weights: Float64,
+    phi: FeatureMap,
+    loss: Loss,
+    intercept: bool,
+    backend: str | None = None,
+) -> float:
+    """Return the best penalty among powers of ten and the roots of ten beside it; warn where it is the least.
+
+    Their unit is the features' mean squared norm times the curvature of the loss where fits begin. At most 4,096 rows
+    have a part, by a digest of their inputs; rows of weight 0 have none.
+    """
+    digests = digests_of(x)
+    there = np.flatnonzero(weights)
+    there = np.sort(there[np.argsort(digests[there], kind="stable")[:ROWS]])
+    digests, shares = digests[there], weights[there]
+    features = to_numpy64(phi(widen(take_rows(x, there)), backend=backend))
+    turned = rotate(features, np.zeros(len(there), np.intp), shares, intercept)
+    norm = float(np.einsum("nm,nm,n->", features, features, shares) / shares.sum())
+    different, size = len(np.unique(digests)), len(turned.spread)
+    whole = Problem(Held(turned.rows.features.astype(np.float64)), np.zeros(0), shares, loss, 1.0, intercept)
+    folds: list[Fold] = []
+    starts: list[Float64] = []
+    curvatures = []
+    for y in targets:
+        made, begin = loss.start(y[there], shares, intercept)
+        start = np.concatenate([np.zeros(size), [begin.intercept], begin.log_scale])
+        if begin.alike:
+            continue
+        problem = whole._replace(y=y[there] - begin.shift, loss=made)
+        curvatures.append(_mean_curvature(problem, problem.at(start, size), size))
+        each = _split(problem, digests)
+        folds, starts = folds + each, starts + [start] * len(each)
+    if different < DISTINCT or len(folds) < 2 or not norm * np.sum(curvatures) > 0:
+        return UNTOLD * min(1.0, float(shares.mean()))
+    unit = norm * float(np.mean(curvatures)) * float(shares.sum()) / different
+    counts = np.concatenate([fold.left.weights for fold in folds])
+    losses: dict[float, Float64] = {}
+
+    def judge(penalty: float) -> None:
+        fits, found = [], []
+        for fold, start in zip(folds, starts, strict=True):
+            others = fold.others._replace(penalty=penalty * unit)
+            point = minimise(others, start, size, ROUGHLY, STEPS, partial(_widths, turned.spread / shares.sum())).point
+            fits.append(point)
+            scores = fold.left.at(point, size).scores
+            found.append(fold.left.loss.judge(scores, fold.left.y, point[size + 1 :]).losses)
+        starts[:], losses[penalty] = fits, np.concatenate(found)
+
+    def least_of(losses: dict[float, Float64]) -> float:
+        """Return the largest penalty that is as good as the best but for what fits leave."""
+        means = {penalty: float(counts @ each) for penalty, each in losses.items()}
+        least = min(means.values())
+        return max(penalty for penalty, mean in means.items() if mean <= least + ROUGHLY * abs(least))
+
+    tens = [10.0**power for power in range(HIGH, LOW - 1, -1)]
+    for penalty in tens:
+        judge(penalty)
+        if penalty * 10**WORSE <= least_of(losses) * 1.01:
+            break
+    best = least_of(losses)
+    for power in (0.5, -0.5):
+        judge(best * 10**power)
+    best = least_of(losses)
+    if best <= tens[-1]:
+        end = f"the penalty that folds prefer is the least of its range, {best * unit:.3g}"
+        warn_user(f"{end}: the targets seem to have no noise", UserWarning)
+    return best * unit
+
+
+def _split(problem: Problem, digests: NDArray[np.uint64]) -> list[Fold]:
+    """Return the folds whose other rows have targets that differ."""
+    found = []
+    for fold in range(FOLDS):
+        left = digests % np.uint64(FOLDS) == fold
+        if left.any() and np.ptp(problem.y[~left]) > 0:
+            found.append(Fold(*(_some(problem, np.flatnonzero(at)) for at in (~left, left))))
+    return found
+
+
+def _some(problem: Problem, rows: NDArray[np.intp]) -> Problem:
+    return problem._replace(rows=Held(problem.rows.take(rows)), y=problem.y[rows], weights=problem.weights[rows])
+
+
+def _mean_curvature(problem: Problem, place: Place, size: int) -> float:
+    curvatures = problem.loss.judge(place.scores, problem.y, place.point[size + 1 :]).curvatures
+    return float(problem.weights @ curvatures / problem.weights.sum())
+
+
+def _widths(spread: Float64, problem: Problem, place: Place, size: int) -> Solve:
+    """Return what divides by a Hessian in which features of a variance each do not depend on the curvature of rows."""
+    judged = problem.loss.judge(place.scores, problem.y, place.point[size + 1 :])
+    curvature = problem.weights * judged.curvatures
+    total = float(curvature.sum()) + NO_SLOPE * float(problem.weights.sum())
+    diagonal = np.append(total * spread + problem.penalty, total if problem.intercept else 1.0)
+    if judged.beside is not None:
+        diagonal = np.append(diagonal, float(curvature @ judged.beside**2) + NO_SLOPE * total)
+    return lambda gradient: gradient / diagonal

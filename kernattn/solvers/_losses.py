@@ -1,0 +1,158 @@
+"""Losses of one score a row: their values, slopes and curvatures, and where fits begin."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import special
+from kernattn.errors import ParameterError
+from kernattn.solvers._check import refuse
+
+LEAST_SCALE = 1e-6  # of the targets' mean deviation from their median: residuals of less are none
+BROAD = 2.0  # times that deviation: the scale from which Huber's loss begins, within which most rows are
+WIDE = 0.1  # of that deviation: the band of a quantile
+
+
+class Judged(NamedTuple):
+    """What a loss says of rows; `by_log_scale` where it has a scale of its own, else 0."""
+
+    losses: Float64  # (n,)
+    slopes: Float64  # (n,), by the score
+    curvatures: Float64  # (n,)
+    by_log_scale: Float64 | float = 0.0  # (n,), slopes by the logarithm of the scale
+    beside: Float64 | None = None  # (n,), where features have 1 for an intercept, this is for the logarithm
+
+
+class Start(NamedTuple):
+    """Where a fit begins: what is taken off the targets, an intercept, and the logarithm of a scale or nothing."""
+
+    shift: float
+    intercept: float
+    log_scale: Float64  # (0,) or (1,)
+    alike: bool = False  # whether all targets are the shift
+
+
+class Loss(Protocol):
+    """A loss that is convex in the score."""
+
+    def check(self, y: Float64) -> None:
+        """Raise where targets are outside of its range."""
+
+    def start(self, y: Float64, weights: Float64, intercept: bool) -> tuple[Self, Start]:
+        """Return the loss for these targets, and where a fit to them begins."""
+
+    def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
+        """Return losses of scores and their derivatives."""
+
+
+class Smooth:
+    """A loss with a slope everywhere."""
+
+    def check(self, y: Float64) -> None:
+        """Take all targets."""
+
+
+@dataclass(frozen=True)
+class SquaredHinge(Smooth):
+    """max(0, 1 - y f)^2 of labels 1 and -1."""
+
+    def start(self, y: Float64, weights: Float64, intercept: bool) -> tuple[Self, Start]:
+        """Begin at the mean label."""
+        return self, Start(0.0, float(np.average(y, weights=weights)) if intercept else 0.0, np.zeros(0))
+
+    def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
+        """Return losses and their derivatives."""
+        short = np.maximum(1.0 - y * scores, 0.0)
+        return Judged(short * short, -2 * y * short, np.where(short > 0, 2.0, 0.0))
+
+
+@dataclass(frozen=True)
+class Poisson(Smooth):
+    """Half the deviance of counts, e^f - y f - (y - y log y)."""
+
+    def check(self, y: Float64) -> None:
+        """Raise where a count is negative, or all are 0."""
+        if np.min(y) < 0:
+            refuse("y must be 0 or more for loss='poisson'", np.flatnonzero(y < 0), "less")
+        if not y.any():
+            raise ParameterError("y must not be 0 in all rows for loss='poisson': the fit would be at minus infinity")
+
+    def start(self, y: Float64, weights: Float64, intercept: bool) -> tuple[Self, Start]:
+        """Begin at the mean."""
+        mean = float(np.average(y, weights=weights))
+        return self, Start(0.0, float(np.log(mean)) if intercept else 0.0, np.zeros(0))
+
+    def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
+        """Return losses and their derivatives."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.exp(scores)
+            return Judged(mean - y * scores - y + special.xlogy(y, y), mean - y, mean)
+
+
+@dataclass(frozen=True)
+class Huber(Smooth):
+    r"""Huber's proposal 2, :math:`\sigma + \sigma H(r / \sigma)`; H(z) is z^2, and beyond epsilon a line.
+
+    The scale is sigma = least + e^t: the sum is convex in sigma, and has one least point in t.
+    """
+
+    epsilon: float
+    least: float = 0.0
+
+    def start(self, y: Float64, weights: Float64, intercept: bool) -> tuple[Self, Start]:
+        """Begin at the median, with the mean deviation from it."""
+        shift, spread = _spread(y, weights, 0.5, intercept)
+        return replace(self, least=LEAST_SCALE * spread), Start(shift, 0.0, np.log([BROAD * spread or 1.0]), not spread)
+
+    def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
+        """Return losses and their derivatives."""
+        part = float(np.exp(log_scale[0]))
+        scale = self.least + part
+        z = (y - scores) / scale
+        size = np.abs(z)
+        near = np.minimum(size, self.epsilon)
+        inside = size < self.epsilon
+        losses = scale * (1 + near * (2 * size - near))
+        return Judged(
+            losses, -2 * np.copysign(near, z), inside * np.float64(2 / scale), part * (1 - near * near), part * z
+        )
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """The pinball loss max(q r, (q - 1) r) of r = y - f, above its band: there it is r^2 / 2 width."""
+
+    quantile: float
+    width: float = 1.0
+
+    def check(self, y: Float64) -> None:
+        """Take all targets."""
+
+    def start(self, y: Float64, weights: Float64, intercept: bool) -> tuple[Self, Start]:
+        """Begin at the quantile."""
+        shift, spread = _spread(y, weights, self.quantile, intercept)
+        return replace(self, width=WIDE * spread), Start(shift, 0.0, np.zeros(0), not spread)
+
+    def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
+        """Return smooth losses and their derivatives."""
+        r = y - scores
+        slopes = np.clip(r / self.width, self.quantile - 1, self.quantile)
+        inside = (slopes > self.quantile - 1) & (slopes < self.quantile)
+        return Judged(slopes * (r - self.width / 2 * slopes), -slopes, inside / self.width)
+
+
+def spread_about(y: Float64, weights: Float64, quantile: float) -> tuple[float, float]:
+    """Return a quantile of targets, and the mean deviation from it."""
+    order = np.argsort(y)
+    sums = np.cumsum(weights[order])
+    at = y[order[np.searchsorted(sums, quantile * sums[-1])]]
+    return float(at), float(np.average(np.abs(y - at), weights=weights))
+
+
+def _spread(y: Float64, weights: Float64, quantile: float, intercept: bool) -> tuple[float, float]:
+    """Return the same, or without an intercept 0 and the mean deviation from that."""
+    if intercept:
+        return spread_about(y, weights, quantile)
+    return 0.0, float(np.average(np.abs(y), weights=weights))

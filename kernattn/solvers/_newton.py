@@ -1,0 +1,201 @@
+"""The least point of a convex sum over rows: quasi-Newton steps in the metric of a Hessian of some of the rows.
+
+A sweep over the features gives the sum and its gradient; scores are kept, so that a search along a line costs none.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from kernattn._arrays.namespaces import Float64, namespace
+from kernattn._runtime.lazy_scipy import optimize
+from kernattn.errors import ParameterError
+from kernattn.solvers._losses import Loss
+from kernattn.solvers._sweeps import Held, Sweeps, times
+
+ROWS, MANY = 4096, 8  # rows of a Hessian: as many at least, and as many times the features
+STALE = 8  # steps after which the Hessian is made anew
+NO_SLOPE = 1e-12  # of the largest curvature: the curvature of a direction that no row tells
+ENOUGH = 0.5  # of the slope along a line: where less is left, the first step is taken
+CLOSE = 0.1  # of the slope, at which a search along a line ends
+SURE = 2.0  # a Hessian of some rows may say that the sum can fall by half of what it can
+FIRST_TOLERANCE = 1e-4  # of the fit to some rows, where others begin
+
+Solve = Callable[[Float64], Float64]
+
+
+class Problem(NamedTuple):
+    """The penalised sum over rows. A point is weights (M,), an intercept, and the loss's log scale if it has one."""
+
+    rows: Sweeps | Held
+    y: Float64  # (n,)
+    weights: Float64  # (n,)
+    loss: Loss
+    penalty: float
+    intercept: bool
+    shown: Any = None  # a bar, or None
+
+    def at(self, point: Float64, size: int) -> "Place":
+        """Return the sum and its gradient at a point of so many features."""
+        gradient, scores = np.zeros(len(point)), np.empty(len(self.y))
+        gradient[:size] = self.penalty * point[:size]
+        value, out = self.penalty / 2 * float(point[:size] @ point[:size]), 0.0
+        log_scale = point[size + 1 :]
+        with np.errstate(over="ignore", invalid="ignore"):
+            for here, features in self.rows.parts():
+                scores[here] = times(features, point[:size]) + point[size]
+                judged = self.loss.judge(scores[here], self.y[here], log_scale)
+                slopes = self.weights[here] * judged.slopes
+                value += float(self.weights[here] @ judged.losses)
+                gradient[:size] += times(namespace(features=features).matrix_transpose(features), slopes)
+                out += float(slopes.sum())
+                gradient[size + 1 :] += np.sum(self.weights[here] * judged.by_log_scale)
+        gradient[size] = out if self.intercept else 0.0
+        if self.shown is not None:
+            self.shown.update()
+        return Place(point, value, gradient, scores)
+
+    def along(self, place: "Place", trial: "Place", size: int) -> Callable[[float], tuple[float, float]]:
+        """Return the sum and its slope along the line from one place to another, at 0 and at 1."""
+        across, step = trial.scores - place.scores, trial.point - place.point
+
+        def at(t: float) -> tuple[float, float]:
+            point = place.point + t * step
+            w, log_scale = point[:size], point[size + 1 :]
+            with np.errstate(over="ignore", invalid="ignore"):
+                judged = self.loss.judge(place.scores + t * across, self.y, log_scale)
+                value = float(self.weights @ judged.losses) + self.penalty / 2 * float(w @ w)
+                slope = float((self.weights * judged.slopes) @ across) + self.penalty * float(w @ step[:size])
+                slope += float(np.sum(self.weights * judged.by_log_scale)) * float(step[size + 1 :].sum())
+            return value, slope
+
+        return at
+
+
+class Place(NamedTuple):
+    """A point, with the sum there, its gradient and the scores of the rows."""
+
+    point: Float64
+    value: float
+    gradient: Float64
+    scores: Float64  # (n,)
+
+
+class Fit(NamedTuple):
+    """Where the steps ended."""
+
+    point: Float64
+    steps: int
+    converged: bool
+
+
+class Metric(Protocol):
+    """What makes a gradient a step at some place."""
+
+    def __call__(self, problem: Problem, place: Place, size: int) -> Solve: ...
+
+
+def hessian(problem: Problem, place: Place, size: int) -> Solve:
+    """Return what solves with the Hessian of rows drawn among those that have a curvature, all if they are few."""
+    judged = problem.loss.judge(place.scores, problem.y, place.point[size + 1 :])
+    curvature = problem.weights * judged.curvatures
+    rows, share = some_of(np.flatnonzero(curvature > 0), size)
+    root = np.sqrt(share * curvature[rows])
+    columns = [problem.rows.take(rows) * root[:, None]] if len(rows) else [np.zeros((0, size))]
+    columns.append(root[:, None])
+    if judged.beside is not None:
+        columns.append((root * judged.beside[rows])[:, None])
+    half = np.concatenate(columns, axis=1)
+    matrix = half.T @ half
+    diagonal = np.diagonal(matrix).copy()
+    diagonal[:size] += problem.penalty
+    diagonal[size:] += NO_SLOPE * max(float(diagonal.max()), float(problem.weights.sum()))
+    if judged.beside is not None:  # of the sum by the logarithm, which is convex in the scale
+        diagonal[-1] += abs(float(np.sum(problem.weights * judged.by_log_scale)))
+    if not problem.intercept:
+        matrix[size], matrix[:, size], diagonal[size] = 0.0, 0.0, 1.0
+    np.fill_diagonal(matrix, diagonal)
+    try:
+        factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        rounding = float(np.finfo(float).eps * diagonal.sum())
+        raise ParameterError(
+            f"penalty must be well above the rounding of the sums over rows, {rounding:.3g}; got {problem.penalty:g}"
+        ) from None
+    return lambda gradient: cho_solve(factor, gradient, check_finite=False)
+
+
+def some_of(rows: NDArray[np.intp], size: int) -> tuple[NDArray[np.intp], float]:
+    """Return rows for a Hessian of so many features, and for how many each stands."""
+    most = max(ROWS, MANY * size)
+    if len(rows) <= most:
+        return rows, 1.0
+    drawn = np.sort(np.random.default_rng(len(rows)).choice(rows, most, replace=False))
+    return drawn, len(rows) / most
+
+
+def minimise(problem: Problem, start: Float64, size: int, tolerance: float, most: int, metric: Metric = hessian) -> Fit:
+    """Return the least point: where the sum cannot fall by more than `tolerance` of itself.
+
+    Steps are those of L-BFGS (Liu and Nocedal 1989) from the metric on.
+    """
+    place, left, since = problem.at(start, size), np.inf, 0
+    pairs: list[tuple[Float64, Float64]] = []
+    solve = metric(problem, place, size)
+    for step in range(most + 1):
+        if since >= STALE:
+            solve, since, pairs = metric(problem, place, size), 0, []
+        direction = -_two_loops(place.gradient, pairs, solve)
+        slope = float(place.gradient @ direction)
+        left = -SURE * slope / 2
+        if left <= tolerance * place.value or step == most:
+            break
+        found = _step(problem, place, direction, slope, size)
+        if found is None:  # rounding is all that is left to find
+            break
+        pairs.append((found.point - place.point, found.gradient - place.gradient))
+        place, since = found, since + 1
+    return Fit(place.point, step, bool(left <= tolerance * place.value))
+
+
+def _step(problem: Problem, place: Place, direction: Float64, slope: float, size: int) -> Place | None:
+    """Return a place down a direction: the whole step where that goes far enough down, else by a search of the line."""
+    trial = problem.at(place.point + direction, size)
+    if trial.value < place.value and abs(float(trial.gradient @ direction)) <= -ENOUGH * slope:
+        return trial
+    line, unit = problem.along(place, trial, size), 1.0
+    if not np.isfinite(trial.scores).all():
+        return None
+    far = 1.0
+    while not np.isfinite(line(far)[0]):
+        far /= 4
+    while line(far)[1] < CLOSE * slope and far < 2**30:
+        far *= 2
+    if line(far)[1] > -CLOSE * slope:
+        unit, _ = optimize.brentq(lambda t: line(t)[1], 0.0, far, xtol=1e-12 * far, rtol=1e-2, full_output=True)
+    else:
+        unit = far
+    while not line(unit)[0] < place.value:
+        unit /= 4
+        if unit < 1e-12:
+            return None
+    return problem.at(place.point + unit * direction, size)
+
+
+def _two_loops(gradient: Float64, pairs: list[tuple[Float64, Float64]], solve: Solve) -> Float64:
+    """Return the step of L-BFGS for pairs of steps and changes of the gradient."""
+    left, kept = gradient.copy(), []
+    for step, change in reversed(pairs):
+        curvature = float(step @ change)
+        if not curvature > 0:
+            continue
+        share = float(step @ left) / curvature
+        left -= share * change
+        kept.append((step, change, curvature, share))
+    found = solve(left)
+    for step, change, curvature, share in reversed(kept):
+        found += (share - float(change @ found) / curvature) * step
+    return found

@@ -1,0 +1,109 @@
+"""Sweeps over the features of rows, which are kept while there are few enough, and else made anew by blocks."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64
+from kernattn._arrays.shapes import strips
+from kernattn.features import FeatureMap
+from kernattn.solvers._check import take_rows, widen
+from kernattn.solvers._labels import Blocks
+from kernattn.solvers._softmax import KEPT
+from kernattn.solvers._spectrum import BLOCK
+
+STRIP = 1 << 17  # features that are multiplied twice while they are in cache
+
+
+class Part(NamedTuple):
+    """Features of some rows."""
+
+    here: slice
+    features: Array
+
+
+class Held(NamedTuple):
+    """Rows whose features are given."""
+
+    features: Float64  # (n, M)
+
+    def parts(self) -> Iterator[Part]:
+        """Walk over the features."""
+        for here in strips(len(self.features), STRIP // self.features.shape[1]):
+            yield Part(here, self.features[here])
+
+    def take(self, rows: NDArray[np.intp]) -> Float64:
+        """Return the features of some rows, which are sorted."""
+        return self.features[rows]
+
+
+class Sweeps:
+    """Rows in blocks, with their labels and weights on the host; features are made by the first sweep."""
+
+    def __init__(self, phi: FeatureMap, blocks: Blocks, backend: str | None) -> None:
+        self._phi, self._blocks, self._backend = phi, blocks, backend
+        labels, weights = [], []
+        for _, y, shares in blocks():
+            labels.append(y)
+            weights.append(np.ones(len(y)) if shares is None else shares)
+        self.labels: NDArray[Any] = np.concatenate(labels)
+        self.weights: Float64 = np.concatenate(weights)
+        self._kept: list[Part] | None = None
+
+    def parts(self) -> Iterator[Part]:
+        """Walk over the features."""
+        if self._kept is None:
+            yield from self._make()
+            return
+        for here, features in self._kept:
+            size = STRIP // features.shape[1] if isinstance(features, np.ndarray) else None
+            for some in strips(features.shape[0], size):
+                yield Part(slice(here.start + some.start, here.start + some.stop), features[some, ...])
+
+    def take(self, rows: NDArray[np.intp]) -> Float64:
+        """Return the features (k, M) of some rows, which are sorted, on the host."""
+        if self._kept is not None:
+            held = [(part.here.start, part.features) for part in self._kept]
+            return np.concatenate([to_numpy64(each) for each in _pick(held, rows)])
+        return np.concatenate([to_numpy64(self._features(each)) for each in _pick(self._rows(), rows)])
+
+    def _make(self) -> Iterator[Part]:
+        kept: list[Part] | None = []
+        held = 0
+        for begin, x in self._rows():
+            for here in strips(x.shape[0], BLOCK // self._phi.num_features_of(x.shape[1])):
+                features = self._features(x[here] if sparse.issparse(x) else x[here, ...])
+                part = Part(slice(begin + here.start, begin + here.stop), features)
+                held += features.shape[0] * features.shape[1]
+                kept = None if kept is None or held > KEPT else [*kept, part]
+                yield part
+        self._kept = kept
+
+    def _rows(self) -> Iterator[tuple[int, Any]]:
+        """Walk over blocks of rows, with the number of the first."""
+        begin = 0
+        for x, _, _ in self._blocks():
+            yield begin, x
+            begin += x.shape[0]
+
+    def _features(self, x: Any) -> Array:
+        return self._phi(widen(x), backend=self._backend)
+
+
+def _pick(blocks: Iterable[tuple[int, Any]], rows: NDArray[np.intp]) -> Iterator[Any]:
+    """Yield some of the rows of blocks, each of which comes with the number of its first."""
+    for begin, block in blocks:
+        low, high = np.searchsorted(rows, (begin, begin + block.shape[0]))
+        if low < high:
+            yield take_rows(block, rows[low:high] - begin)
+
+
+def times(left: Array, right: Float64) -> Float64:
+    """Return left @ right on the host, made where left is."""
+    if isinstance(left, np.ndarray):
+        return left @ right
+    xp = namespace(left=left)
+    return to_numpy64(xp.matmul(left, constant(xp, right, left.dtype, left)))

@@ -1,0 +1,185 @@
+"""Linear models of other losses against the conditions of their least points, and against scikit-learn's objectives."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn.errors import DTypeError, ParameterError
+from kernattn.solvers import _newton, _sweeps
+from xp import KINDS, to_numpy
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.standard_normal((400, 3)), RNG.standard_normal((20, 3))
+LATENT = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+REAL = LATENT + 0.3 * RNG.standard_t(2, 400)
+COUNTS = RNG.poisson(np.exp(LATENT)).astype(float)
+SIGNS = np.where(LATENT + 0.7 * RNG.standard_normal(400) > 0, 1.0, -1.0)
+Y = {"huber": REAL, "poisson": COUNTS, "quantile": REAL, "squared_hinge": SIGNS}
+W = RNG.integers(0, 3, 400).astype(float)
+PHI = ka.random_features(ka.kernels.Gaussian(1.5), dim=3, num_features=24, rng=0)
+EPSILON, Q = 1.2, 0.8
+
+
+def objective(loss, fit, w, penalty):
+    """The sum, as scikit-learn's manual writes the losses."""
+    y, f = Y[loss], PHI(X) @ fit.weights + fit.intercept
+    if loss == "huber":
+        z = np.abs(y - f) / fit.scale
+        losses = fit.scale * (1 + np.where(z < EPSILON, z**2, 2 * EPSILON * z - EPSILON**2))
+    elif loss == "poisson":
+        losses = np.exp(f) - y * f
+    elif loss == "quantile":
+        losses = Q * np.maximum(y - f, 0) + (1 - Q) * np.maximum(f - y, 0)
+    else:
+        losses = np.maximum(1 - y * f, 0) ** 2
+    return w @ losses + penalty / 2 * np.sum(fit.weights**2)
+
+
+def solve(loss, x=X, **options):
+    given = {"y": Y[loss], "loss": loss, "quantile": Q, "epsilon": EPSILON, "tolerance": 1e-11} | options
+    return ka.solvers.linear_model(x, PHI, **given)
+
+
+class Moved:
+    """A fit whose numbers are near those of another."""
+
+    def __init__(self, fit, rng):
+        step = 1e-3 * rng.standard_normal(len(fit.weights) + 2)
+        self.weights, self.scale = fit.weights + step[:-2], fit.scale * np.exp(step[-1])
+        self.intercept = fit.intercept + (step[-2] if fit.intercept else 0.0)
+
+
+@pytest.mark.parametrize("weights", [None, W], ids=["plain", "weighted"])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("penalty", [1e-3, 20.0])
+@pytest.mark.parametrize("loss", Y)
+def test_no_point_nearby_is_lower(loss, penalty, intercept, weights):
+    fit = solve(loss, penalty=penalty, weights=weights, intercept=intercept)
+    w = np.ones(400) if weights is None else weights
+    least, rng = objective(loss, fit, w, penalty), np.random.default_rng(1)
+    assert fit.converged
+    assert intercept or fit.intercept == 0
+    assert all(objective(loss, Moved(fit, rng), w, penalty) > least - 1e-10 * abs(least) for _ in range(30))
+
+
+@pytest.mark.parametrize("loss", Y)
+def test_scikit_learn(loss):
+    linear, svm = pytest.importorskip("sklearn.linear_model"), pytest.importorskip("sklearn.svm")
+    features, penalty = PHI(X), {"quantile": 1e-9}.get(loss, 0.5)  # whose penalty is another one there
+    theirs = {
+        "huber": lambda: linear.HuberRegressor(epsilon=EPSILON, alpha=penalty / 2, max_iter=5000, tol=1e-9),
+        "poisson": lambda: linear.PoissonRegressor(alpha=penalty / 400, solver="newton-cholesky", tol=1e-12),
+        "quantile": lambda: linear.QuantileRegressor(quantile=Q, alpha=0.0),
+        "squared_hinge": lambda: svm.LinearSVC(
+            C=1 / penalty, fit_intercept=False, dual=False, tol=1e-10, max_iter=9999
+        ),
+    }[loss]().fit(features, Y[loss])
+    fit = solve(loss, penalty=penalty, intercept=loss != "squared_hinge", tolerance=1e-6)
+    theirs.weights, theirs.intercept = theirs.coef_.ravel(), np.ravel(theirs.intercept_)[0]
+    theirs.scale = getattr(theirs, "scale_", np.nan)
+    got, wanted = (objective(loss, each, np.ones(400), penalty) for each in (fit, theirs))
+    assert got <= wanted + 1e-6 * abs(wanted)
+    found = np.sign(fit.scores(X)) if loss == "squared_hinge" else fit.predict(X)
+    np.testing.assert_allclose(found, theirs.predict(features), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("loss", Y)
+def test_parts_and_sweeps_change_nothing(loss, monkeypatch):
+    """Rows in blocks; features made anew by each sweep; Hessians of some of the rows; rows of weight 0 are no rows."""
+    wanted = solve(loss, penalty=0.1, weights=W)
+    kept = W > 0
+    cuts = [slice(0, 150), slice(150, 151), slice(151, 400)]
+    blocks = [(X[cut], Y[loss][cut], W[cut]) for cut in cuts]
+    same = [
+        solve(loss, blocks, y=None, penalty=0.1),
+        solve(loss, X[kept], y=Y[loss][kept], weights=W[kept], penalty=0.1),
+    ]
+    monkeypatch.setattr(_sweeps, "KEPT", 0)
+    monkeypatch.setattr(_newton, "ROWS", 100)
+    monkeypatch.setattr(_newton, "MANY", 4)
+    monkeypatch.setattr("kernattn.solvers._interior.FEW", 30)
+    monkeypatch.setattr("kernattn.solvers._interior.MANY", 2)
+    same.append(solve(loss, lambda: iter(blocks), y=None, penalty=0.1))
+    for fit in same:
+        assert fit.converged
+        np.testing.assert_allclose(fit.scores(NEW), wanted.scores(NEW), rtol=1e-4, atol=1e-4)
+
+
+def test_quantiles_have_their_share_of_rows_below():
+    for q in (0.1, 0.5, 0.95):
+        below = np.mean(
+            ka.solvers.linear_model(X, PHI, y=REAL, loss="quantile", quantile=q, penalty=1e-2).predict(X) > REAL
+        )
+        assert abs(below - q) <= 25 / 400  # at most as many rows lie on the fit as it has numbers
+
+
+def test_units_and_means_of_targets():
+    for loss, moved in (("huber", 1e9 + 1e3 * REAL), ("quantile", 1e9 + 1e3 * REAL)):
+        plain, far = solve(loss, penalty=0.1), solve(loss, y=moved, penalty=1e-4)
+        np.testing.assert_allclose((far.predict(NEW) - 1e9) / 1e3, plain.predict(NEW), atol=1e-4)
+        constant = solve(loss, y=np.full(400, 3.0), penalty=0.1)
+        np.testing.assert_array_equal(constant.predict(NEW), np.full(20, 3.0))
+
+
+def test_several_classes_are_each_against_the_others():
+    three = np.array(["low", "middle", "top"])[np.digitize(LATENT, [-0.5, 0.7])]
+    fit = solve("squared_hinge", y=three, penalty=0.1)
+    assert fit.classes.tolist() == ["low", "middle", "top"]
+    for column, label in enumerate(fit.classes):
+        one = solve("squared_hinge", y=three == label, penalty=0.1)
+        np.testing.assert_allclose(fit.scores(NEW)[:, column], one.scores(NEW), atol=1e-6)
+    np.testing.assert_array_equal(fit.predict(NEW), fit.classes[np.argmax(fit.scores(NEW), axis=1)])
+
+
+@pytest.mark.parametrize("loss", Y)
+def test_a_penalty_by_rows_left_out(loss):
+    chosen = solve(loss, tolerance=1e-6)
+    turned = solve(loss, x=X[::-1], y=Y[loss][::-1], tolerance=1e-6)
+    np.testing.assert_allclose(turned.penalty, chosen.penalty, rtol=1e-9)
+    truth = {"poisson": np.exp(LATENT), "squared_hinge": None}.get(loss, LATENT)
+    if truth is not None and loss != "quantile":
+        worst = max(np.mean((solve(loss, penalty=p, tolerance=1e-6).predict(X) - truth) ** 2) for p in (1e-6, 1e5))
+        assert np.mean((chosen.predict(X) - truth) ** 2) < worst / 2
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=repr)
+def test_every_kind_of_array(kind):
+    wanted = solve("poisson", penalty=0.1)
+    with kind.wide():
+        fit = solve("poisson", kind.asarray(X), penalty=0.1)
+        found = fit.predict(kind.asarray(NEW))
+    assert kind.holds(found)
+    np.testing.assert_allclose(to_numpy(found), wanted.predict(NEW), rtol=1e-5)
+
+
+def test_too_few_steps_are_said():
+    for loss in Y:
+        fit = solve(loss, penalty=1e-3, max_iterations=1)
+        assert not fit.converged
+        assert "NOT converged" in repr(fit)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"loss": "hinge"}, ParameterError, "loss must be"),
+        ({"quantile": 1.0}, ParameterError, "quantile must be between 0 and 1; got 1"),
+        ({"epsilon": 1.0}, ParameterError, "epsilon must be more than 1; got 1"),
+        ({"penalty": 0.0}, ParameterError, "penalty must be a positive number"),
+        ({"y": SIGNS, "loss": "poisson"}, ParameterError, "y must be 0 or more for loss='poisson'; less in rows"),
+        ({"y": np.zeros(400), "loss": "poisson"}, ParameterError, "y must not be 0 in all rows for loss='poisson'"),
+        ({"y": np.full(400, "a")}, DTypeError, "y must hold numbers for loss='huber'"),
+        ({"y": SIGNS > 0}, DTypeError, "y must hold numbers for loss='huber'"),
+        ({"weights": np.zeros(400)}, ParameterError, "weights must not be 0 in all rows"),
+        ({"y": REAL, "loss": "squared_hinge"}, ParameterError, "y must hold labels: .* got 400 numbers"),
+        ({"y": None}, ParameterError, "y must be given"),
+    ],
+)
+def test_errors(options, error, words):
+    with pytest.raises(error, match=words):
+        ka.solvers.linear_model(X, PHI, **({"loss": "huber", "y": REAL, "penalty": 1.0} | options))
+
+
+def test_blocks_need_a_penalty():
+    with pytest.raises(ParameterError, match="penalty must be given where x comes in blocks; got None"):
+        ka.solvers.linear_model([(X, REAL)], PHI, loss="huber")
