@@ -11,6 +11,7 @@ from math import log
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from kernattn._arrays.bridge import stop_gradient
 from kernattn._arrays.namespaces import Array, dtype_name, largest, unmasked, zeros
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._sums.limits import ENDS
@@ -96,12 +97,12 @@ def _factor_to_unit(xp: ModuleType, part: PeakedSum, unit: Array) -> Array:
 
 
 def summarise(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array | None) -> PeakedSum:
-    """Return the sum over the keys that `mask` (..., n) admits, a row per feature."""
+    """Return the sum over the keys that `mask` (..., n) admits, a row per feature. Its peak has no gradient."""
     values, log_scale = keys
     if mask is not None:
         log_scale = xp.where(mask[..., None], log_scale, -xp.inf)
         values, v = unmasked(values, mask), unmasked(v, mask)
-    peak = xp.max(log_scale, axis=-2, keepdims=True)  # (..., 1, M | 1)
+    peak = stop_gradient(xp.max(log_scale, axis=-2, keepdims=True))  # (..., 1, M | 1)
     weights = values * xp.exp(log_scale - finite(xp, peak))  # (..., n, M)
     v, factor, rise = lowered_values(xp, v, (-2, -1))
     s = xp.matmul(xp.matrix_transpose(weights), v)  # (..., M, e)

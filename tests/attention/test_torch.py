@@ -72,3 +72,17 @@ def test_closed_forms_take_tensors_that_need_gradients():
     phi = maps.make("positive-softmax")
     wanted = phi.variance(*(to_numpy(x) for x in (q, k)))
     np.testing.assert_allclose(to_numpy(phi.variance(q, k)), wanted, rtol=1e-12)
+
+
+def test_loops_read_states_of_array_operations():
+    """Gradients of keys are those of loops throughout: the peak of a state is held, whoever made it."""
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(5)
+    states = {
+        "loops": ka.key_state(k, v, phi),
+        "array operations": ka.key_state(k, v, phi, backend="reference"),
+        "normalisers": ka.attention.causal_with_lse(q, k, v, phi)[-1],
+    }
+    wanted, *others = (torch.autograd.grad(ka.attend(x, q, phi).sin().sum(), (q, k, v)) for x in states.values())
+    for found in others:
+        torch.testing.assert_close(found, wanted)
+    assert not states["array operations"].peak.requires_grad
