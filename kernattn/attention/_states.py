@@ -21,6 +21,7 @@ from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.key_state import OP as KEY_STATE
 
 
+@traceable("initial_state")
 def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int, like: Array) -> LinearState:
     """Return the state that has seen nothing: S = 0, z = 0, every peak -inf.
 

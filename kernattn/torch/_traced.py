@@ -228,6 +228,11 @@ def causal_linear_attention(
     return made[0], _state(_drawn(phi), (made[3], made[4], made[5]))
 
 
+def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int, like: Tensor) -> Any:
+    k, v = (like.new_zeros((*batch_shape, 1, size)) for size in (like.shape[-1], value_dim))
+    return key_state(k, v, phi, key_mask=torch.zeros_like(v[..., 0], dtype=torch.bool))
+
+
 def key_state(
     k: Tensor, v: Tensor, phi: FeatureMap, *, key_mask: Tensor | None = None, backend: str | None = None
 ) -> Any:
@@ -264,14 +269,13 @@ def linear_attention_step(
     _one_draw(state.fingerprint, _drawn(phi).fingerprint)
     q, k, v = autocast(q, k, v)
     given = {"q": q, "k": k, "v": v, "key_mask": key_mask, **_leaves(state)}
-    numbers = phi.numbers.values() if isinstance(phi, LearntMap) else ()
-    fades = g is not None or gk is not None
-    if fades or (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3], *numbers))):
+    numbers, fades = phi.numbers.values() if isinstance(phi, LearntMap) else (), g is not None or gk is not None
+    watched = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3], *numbers))
+    if fades or watched or torch._C._are_functorch_transforms_active():  # of a batch nothing tells whether it is
         mask, g = (None if x is None else x[..., None] for x in (key_mask, g))
         gk = None if gk is None else gk[..., None, :]
         q, k, v = q[..., None, :], k[..., None, :], v[..., None, :]
-        given = {"state": state, "key_mask": mask, "g": g, "gk": gk}
-        token, after = causal_linear_attention(q, k, v, phi, **given, backend=backend)
+        token, after = causal_linear_attention(q, k, v, phi, state=state, key_mask=mask, g=g, gk=gk, backend=backend)
         token = token[..., 0, :]
     elif (made := _run("step", reuse_state, phi, backend, given)) is None:
         options: dict[str, Any] = {"key_mask": key_mask, "backend": backend}
