@@ -16,6 +16,7 @@ from kernattn._sums.units import BAND, in_units, octaves_of, scaled_down, shifte
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
+from kernattn.ops.pairwise.reference import root
 
 
 @final
@@ -72,7 +73,7 @@ def arccosine(rows: Rows, order: int) -> Array:
     """Return the arc-cosine kernel of order 0, 1, 2 or 4; powers of two of the rows' sizes come out as factors."""
     xp, (x, a), (y, b) = rows.xp, in_units(rows.xp, rows.x, BAND), in_units(rows.xp, rows.y, BAND)
     rows, octaves = replace(rows, x=x, y=y), a + xp.matrix_transpose(b) if rows.cross else (a + b)[..., 0]
-    left, right = (xp.sqrt(xp.sum(each * each, axis=-1)) for each in (x, y))
+    left, right = (root(xp, xp.sum(each * each, axis=-1)) for each in (x, y))
     if rows.cross:
         left, right = left[..., :, None], right[..., None, :]
     product = left * right
@@ -88,9 +89,14 @@ def _angle(rows: Rows, left: Array, right: Array) -> Array:
     if rows.cross:
         product = left * right
         safe = xp.where(product == 0, xp.ones_like(product), product)
-        return xp.acos(xp.clip(rows.dot() / safe, min=-1.0, max=1.0))
+        cosine = xp.clip(rows.dot() / safe, min=-1.0, max=1.0)
+        if isinstance(cosine, np.ndarray):
+            return xp.acos(cosine)
+        apart = xp.abs(cosine) < 1  # elsewhere an arc cosine is infinitely steep, and the kernel is not
+        return xp.where(apart, xp.acos(xp.where(apart, cosine, xp.zeros_like(cosine))), np.pi * (cosine < 0))
     x, y = rows.x * right[..., None], rows.y * left[..., None]
-    return 2 * xp.atan2(xp.sqrt(xp.sum((x - y) ** 2, axis=-1)), xp.sqrt(xp.sum((x + y) ** 2, axis=-1)))
+    apart, along = (root(xp, xp.sum(each**2, axis=-1)) for each in (x - y, x + y))
+    return 2 * xp.atan2(apart, along)
 
 
 def _j(xp: ModuleType, theta: Array, order: int) -> Array:

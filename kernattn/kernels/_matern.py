@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from math import sqrt
 from types import ModuleType
@@ -9,9 +10,10 @@ from typing import final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, constant, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, constant, records_gradient, to_numpy64
 from kernattn._runtime.checks import moderate_number
 from kernattn._runtime.lazy_scipy import special
+from kernattn.errors import ParameterError
 from kernattn.kernels._rows import Rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
 from kernattn.ops.pairwise.forms import LINEAR, MATERN, QUADRATIC, SQUARED, Form
@@ -30,7 +32,8 @@ class Matern(Stationary):
     Rasmussen and Williams (2006), equations 4.14 to 4.17, with :math:`s^2 = 2\nu \sum_i (x_i - y_i)^2 / \ell_i^2`:
     :math:`e^{-s}` for :math:`\nu = 1/2`, :math:`(1 + s) e^{-s}` for 3/2, :math:`(1 + s + s^2/3) e^{-s}` for 5/2, the
     Gaussian kernel as :math:`\nu \to \infty`. For these three it is evaluated where the arrays are; for other
-    :math:`\nu` the Bessel function is SciPy's, in float64 on the host, which no traced array can pass through.
+    :math:`\nu` the Bessel function is SciPy's, in float64 on the host: arrays that are traced, or whose gradient
+    PyTorch records, raise `ParameterError`.
 
     Parameters
     ----------
@@ -72,12 +75,19 @@ class Matern(Stationary):
         # below 1 the kernel is too steep at 0 for distances that come out of a cancellation, or whose squares vanish
         z = rows.distance() if self.nu < 1 or rows.far else rows.xp.sqrt(rows.squared_distance())
         if not self._in_one_pass:
+            wide = self._on_host(z)
             z = rows.xp.asarray(z)
-            wide = to_numpy64(z)
             s = np.maximum(sqrt(2 * self.nu) * wide, np.where(wide > 0, TINY, 0.0))
             return constant(rows.xp, matern(self.nu, s), z.dtype, z)
         s = sqrt(2 * self.nu) * (rows.xp.minimum(z, rows.reach) if rows.far else z)  # beyond it the kernel is 0
         return decay(rows.xp, s, int(self.nu))
+
+    def _on_host(self, z: Array) -> Float64:
+        """Return distances for the Bessel function of SciPy; a gradient would be lost there."""
+        with suppress(TypeError):  # JAX's, of what is traced
+            if not records_gradient(z):
+                return to_numpy64(z)
+        raise ParameterError(f"nu must be 0.5, 1.5 or 2.5 where arrays are traced or differentiated; got {self.nu}")
 
     def _logs(self, rows: Rows) -> Array:
         """Return the logarithms; where the order has no closed form, those of the kernel itself."""

@@ -204,7 +204,9 @@ class Pairwise(ABC):
         if is_sparse(x) or is_sparse(y):
             return _csr.pairs(self.pairs, x, y)
         rows = self._rows(x, y, cross=False)
-        return rows.xp.astype(rows.xp.asarray(self._of(rows)), x.dtype, copy=False)
+        found = self._of(rows)
+        found = np.asarray(found) if isinstance(found, np.generic) else found  # PyTorch's `asarray` drops gradients
+        return rows.xp.astype(found, x.dtype, copy=False)
 
     @final
     def diag(self, x: Array) -> Array:

@@ -4,6 +4,8 @@ from math import sqrt
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRATIC, SQUARED, Form
 
@@ -22,7 +24,7 @@ def applied(xp: ModuleType, u: Array, form: Form) -> Array:
     if form.function == EXPONENTIAL:
         return xp.exp(form.number * u)
     if form.function == MATERN:
-        return decay(xp, sqrt(form.number) * xp.sqrt(u), form.degree)
+        return _decay_of_squares(xp, u, form)
     return _power(u + form.number if form.number else u, form.degree)
 
 
@@ -30,6 +32,22 @@ def decay(xp: ModuleType, s: Array, degree: int) -> Array:
     """Return p(s) e^-s with p of a Matern kernel."""
     p = 1 + s * (LINEAR[degree] + s * QUADRATIC[degree]) if degree else 1
     return p * xp.exp(-s)
+
+
+def _decay_of_squares(xp: ModuleType, u: Array, form: Form) -> Array:
+    """Return p(s) e^-s for s^2 = c u; where u is 0 by its series, whose slope no library finds through a root."""
+    s = sqrt(form.number) * root(xp, u)
+    if isinstance(u, np.ndarray):
+        return decay(xp, s, form.degree)
+    slope = (0.5 - QUADRATIC[form.degree]) * form.number if form.degree else 0.0
+    return xp.where(u == 0, 1 - slope * u, decay(xp, s, form.degree))
+
+
+def root(xp: ModuleType, u: Array) -> Array:
+    """Return the root of u >= 0, with the slope 0 at 0 in place of an infinite one."""
+    if isinstance(u, np.ndarray):
+        return xp.sqrt(u)
+    return xp.where(u == 0, u, xp.sqrt(xp.where(u == 0, xp.ones_like(u), u)))
 
 
 def _power(u: Array, degree: int) -> Array:
