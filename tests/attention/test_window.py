@@ -297,6 +297,27 @@ def test_the_way_back_is_that_of_array_operations_and_of_differences(name):
         np.testing.assert_allclose(change, np.sum(step * dx), rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("name", ["positive", "fitted", "elu1"])
+def test_the_way_back_without_copies_is_that_of_array_operations(name):
+    """Heads that meet one by one, from the first token on: walks with a lag write what exact attention adds to."""
+    q, k, v = (x[:, 0, 0] for x in tokens(130, seed=6))
+    drawn = {**MAPS, "fitted": FITTED}[name]
+    phi = ka.with_numbers(drawn, omega=drawn.spec.omega) if drawn.dim else drawn
+    rng, ids, found = np.random.default_rng(7), np.repeat([0, 1, 2], [50, 61, 19]), []
+    g, more = rng.standard_normal((2, 130, 3)), rng.standard_normal((2, 2))
+    g[:, 7] = 0
+    for backend in (None, "reference"):
+        options = {"near_bias": np.array([0.3, -0.7]), "segment_ids": ids, "backend": backend}
+        (_, after), pullback = ka.vjp(A.window_attention, q, k, v, phi, 13, **options)
+        whole = np.broadcast_to(np.exp(after.peak), after.z.shape)  # of the sums themselves, whatever their units
+        of_sums = {"s": more[:, :1, None] * whole[..., None] + 0 * after.s, "z": more[:, 1:] * whole}
+        found.append(pullback((g, after._replace(k=0 * after.k + 1, v=0 * after.v, **of_sums))))
+    for part in ("q", "k", "v", "near_bias"):
+        np.testing.assert_allclose(*(getattr(x, part) for x in found), rtol=1e-8, atol=1e-9)
+    if drawn.dim:
+        np.testing.assert_allclose(*(x.phi.omega for x in found), rtol=1e-8, atol=1e-8)
+
+
 def test_the_way_back_leaves_masked_tokens_out():
     """Amid others, too, after a state: cotangents are those of the sequence without them, and 0 of masked tokens."""
     q, k, v = (x[:, :1] for x in tokens(40, seed=6))

@@ -33,16 +33,36 @@ def block_softmax_vjp(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None, out: Array,
     lse: Array, g: Array, g_lse: Array | None,
 ) -> tuple[Array, Array, Array, Array, Array | None]:  # fmt: skip
+    dtype = accumulation(q)
+    how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
+    leads = how.out_lead, how.lead, how.lead
+    onto = tuple(np.zeros((*lead, *x.shape[-2:]), dtype) for lead, x in zip(leads, (q, k, v), strict=True))
+    ds, db = add_cotangents(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, g_lse, onto)
+    dq, dk, dv = (narrow(sum_onto(np, y, of.shape), of.dtype) for y, of in zip(onto, (q, k, v), strict=True))
+    of_bias = None if key_bias is None else narrow(sum_onto(np, db[..., 0], key_bias.shape), key_bias.dtype)
+    return dq, dk, dv, np.asarray(ds, dtype), of_bias
+
+
+def add_cotangents(
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None, out: Array,
+    lse: Array, g: Array, g_lse: Array | None, onto: tuple[NDArray[Any], ...],
+) -> tuple[float, NDArray[Any]]:  # fmt: skip
+    """Add the cotangents of queries, keys and values to arrays; return that of the scale, and those of the bias.
+
+    The arrays are contiguous, in the dtype of sums: that of queries has the leading axes of outputs, those of keys and
+    values the ones that keys and values have together.
+    """
     dtype, length = accumulation(q), k.shape[-2]
     how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
     mask, bias = mask_and_bias(key_mask, key_bias, (*how.lead, length), dtype)
     of_lse = nothing(dtype) if g_lse is None else flat(g_lse, dtype)
     count = len(how.states)
+    dq, dk, dv = onto
     x = _Arrays(
         rows(q, dtype), rows(k, dtype), rows(v, dtype), rows(g, dtype), mask, bias, of_lse, float(scale), how.sizes,
         np.empty(lse.size, dtype), np.empty(lse.size, dtype), np.empty(lse.size, np.bool_),
-        np.zeros((*how.out_lead, *q.shape[-2:]), dtype), np.zeros((count, length, q.shape[-1]), dtype),
-        np.zeros((count, length, v.shape[-1]), dtype), np.zeros((count if bias.size > 0 else 0, length, 1), dtype),
+        dq, dk.reshape(count, length, -1), dv.reshape(count, length, -1),
+        np.zeros((count if bias.size > 0 else 0, length, 1), dtype),
     )  # fmt: skip
     judge = partial(
         judge_rows, x.q, x.k, mask, bias, x.scale, KINDS.index(plan.kind), how.states, how.reads,
@@ -52,10 +72,7 @@ def block_softmax_vjp(
     ds = sum(_pull(work, x) for work in how.work)
     if x.far.any():
         ds += sum(_pull_far(head, x) for head in _heads(plan, q.shape[-2], length, how.states, how.reads))
-    dk, dv, db = (y.reshape(*how.lead, length, -1) for y in (x.dk, x.dv, x.db))
-    dq, dk, dv = (narrow(sum_onto(np, y, of.shape), of.dtype) for y, of in ((x.dq, q), (dk, k), (dv, v)))
-    of_bias = None if key_bias is None else narrow(sum_onto(np, db[..., 0], key_bias.shape), key_bias.dtype)
-    return dq, dk, dv, np.asarray(ds, dtype), of_bias
+    return ds, x.db.reshape(*how.lead, length, -1)
 
 
 class _Arrays(NamedTuple):

@@ -43,7 +43,7 @@ def in_loops(
     lead = np.broadcast_shapes(k.shape[:-2], v.shape[:-2])
     rows, row_spec = lowered(k, k_spec)
     sides = keys(rows, v, row_spec, key_mask, dtype), queries(q, q_spec, out, normaliser, g, dtype)
-    walks = _both_ways(*sides, (lead, g.shape[:-2]), state, segment_ids, after, learn)
+    walks = both_ways(*sides, (lead, g.shape[:-2]), state, segment_ids, after, learn)
     if walks is None:
         return None
     ahead, behind = walks
@@ -54,7 +54,7 @@ def in_loops(
     return ahead.cotangent(q, q_spec), dk, dv, before
 
 
-def _both_ways(
+def both_ways(
     of_keys: Side,
     of_queries: Side,
     leads: tuple[tuple[int, ...], tuple[int, ...]],
@@ -62,20 +62,26 @@ def _both_ways(
     segment_ids: Array | None,
     after: PeakedSum | None,
     learn: bool,
+    scaled: bool = False,
+    lag: int = 0,
 ) -> tuple[Walk, Walk] | None:
-    """Return the results of both walks, None where a number is too large or too small for the loops."""
+    """Return the results of both walks, None where a number is too large or too small for the loops.
+
+    The log scales of queries count where they are `scaled`, and queries may be ahead of keys, as in `walk_tokens`.
+    """
     fresh = back = None
     if segment_ids is not None:
         change = np.broadcast_to(segment_ids[..., 1:] != segment_ids[..., :-1], (*leads[0], segment_ids.shape[-1] - 1))
         none = np.zeros((*leads[0], 1), bool)
         fresh, back = np.concatenate([none, change], axis=-1), np.concatenate([none, change[..., ::-1]], axis=-1)
-    ahead = walk_tokens(of_keys, of_queries, *leads, state, fresh, learn=learn)
+    ahead = walk_tokens(of_keys, of_queries, *leads, state, fresh, learn=learn, scaled=scaled, lag=lag)
     if ahead is None:
         return None
     end = None if after is None else PeakedSum(after.s, after.z, -finite(np, after.peak))
     behind = walk_tokens(
         of_queries.without_outputs(), of_keys, *leads, end, back,
         reverse=True, wants=True, keeps=state is not None, once=True, checks=False, learn=learn,
+        lag=lag,
     )  # fmt: skip
     return None if behind is None else (ahead, behind)
 

@@ -14,7 +14,7 @@ from kernattn._arrays.namespaces import Array, without_flags
 from kernattn._plans.plan import Plan
 from kernattn._plans.streams import Stream
 from kernattn._sums.peaked import Normaliser, PeakedSum
-from kernattn.ops._numba.tiles.layout import Rows, accumulation, narrow, room
+from kernattn.ops._numba.tiles.layout import accumulation, narrow, room, skipped
 from kernattn.ops.block_softmax.cpu import block_softmax
 from kernattn.ops.causal import cpu as features
 from kernattn.ops.features.sides import keys, queries
@@ -34,7 +34,7 @@ def hybrid(
     q, k, v = widen(accumulation(v), q, k, v)
     streams = require_streams(plan, causal, state is not None).streams
     found = None
-    if len(streams) == 1 and q.shape[-2] == k.shape[-2] and _is_lag(streams[0]):
+    if len(streams) == 1 and q.shape[-2] == k.shape[-2] and is_lag(streams[0]):
         shape = (*np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2]), *v.shape[-2:])
         found = _lagged(q, k, v, q_spec, k_spec, streams[0], state, key_mask, segment_ids, shape)
     if found is None:
@@ -51,7 +51,7 @@ def hybrid(
     return (out, normaliser, after, near, lse) if keep else (out, None, after)
 
 
-def _is_lag(stream: Stream) -> bool:
+def is_lag(stream: Stream) -> bool:
     """Do queries stand beside earlier keys, one by one?"""
     picks = stream.queries, stream.keys
     return not stream.reverse and all(x.rows is None and x.missing is None for x in picks) and stream.keys.start == 0
@@ -75,8 +75,8 @@ def _lagged(
     readers, known_keys = queries(of_q, q_map, dtype, True), keys(of_k, k_map, dtype)
     width = readers.x[0].size // (prod(readers.lead) * readers.n)
     mask, segments = masks_of(v, stream, key_mask, segment_ids, q.shape[-2])
-    mask, segments = (None if x is None else _padded(x, v.shape[-2]) for x in (mask, segments))
-    readers = readers._replace(x=_ahead(readers.x, lag * width), given=readers.given[lag:])
+    mask, segments = (None if x is None else padded(x, v.shape[-2]) for x in (mask, segments))
+    readers = readers._replace(x=skipped(readers.x, lag * width), given=readers.given[lag:])
     work = work_of(readers, known_keys, v, mask, segments, min(features.CHUNK, count))
     if stretches(work.plan) > 1:
         return None
@@ -91,14 +91,9 @@ def _lagged(
     return out, row_z, after
 
 
-def _padded(x: Array, length: int) -> Array:
+def padded(x: Array, length: int) -> Array:
     """Return a row of tokens (..., N) with as many as there are keys: the last are not looked at."""
     return np.concatenate([x, np.broadcast_to(x[..., -1:], (*x.shape[:-1], length - x.shape[-1]))], axis=-1)
-
-
-def _ahead(rows: Rows, skipped: int) -> Rows:
-    floats, bits, kind = rows
-    return floats[skipped:], bits, kind
 
 
 def _blend(near: NDArray[Any], far: NDArray[Any], share: NDArray[Any], other: NDArray[Any]) -> None:

@@ -10,20 +10,14 @@ from kernattn.ops._numba.tiles.layout import accumulation, narrow
 from kernattn.ops.block_softmax_vjp.cpu import block_softmax_vjp
 from kernattn.ops.block_softmax_vjp.rows_loops import PRECISE
 from kernattn.ops.causal_vjp.cpu import in_loops
-from kernattn.ops.features.sides import queries
 from kernattn.ops.hybrid import reference as forward
 from kernattn.ops.hybrid_vjp import reference
+from kernattn.ops.hybrid_vjp.lagged import pull_lagged, row_scales
 from kernattn.ops.hybrid_vjp.parts import Cotangents, Given, Made, Parts, pull_parts
 from kernattn.ops.key_state_vjp.walks import loops_take
 from kernattn.ops.recast import narrow_cotangents, widen
 
-
-def _row_scales(x: Array, spec: MapSpec) -> Array:
-    found = queries(x, spec, accumulation(x), True).given
-    return found.reshape(x.shape[:-1]) if found.size else np.zeros(x.shape[:-1], accumulation(x))
-
-
-PARTS = Parts(in_loops, block_softmax_vjp, _row_scales)
+PARTS = Parts(in_loops, block_softmax_vjp, row_scales)
 
 
 @without_flags
@@ -41,7 +35,8 @@ def hybrid_vjp(
         q, k, v, out, g = widen(dtype, given.q, given.k, given.v, made.out, made.g)
         if _ordinary(q, k, given.scale, made.near_lse, made.normaliser.peak):
             wide = given._replace(q=q, k=k, v=v)
-            found = pull_parts(PARTS, wide, made._replace(out=out, g=g), learn)
+            given_made = made._replace(out=out, g=g)
+            found = pull_lagged(wide, given_made, learn) or pull_parts(PARTS, wide, given_made, learn)
     if found is None:
         found = _recomputed(given, made, learn)
     dq, dk, dv, before, of_bias = found

@@ -84,7 +84,7 @@ def pull_parts(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangent
         if found is None:
             return None
         of_q, of_k, of_v, of_state = found
-        q_numbers, k_numbers = _added(q_numbers, of_q), _added(k_numbers, of_k)
+        q_numbers, k_numbers = added(q_numbers, of_q), added(k_numbers, of_k)
         dq = _with(dq, of_q.x, stream, stream.token_of_query)
         dk, dv = (_with(x, y, stream, stream.token_of_key) for x, y in ((dk, of_k.x), (dv, of_v)))
         before = before if of_state is None else of_state
@@ -94,15 +94,15 @@ def pull_parts(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangent
     if given.near_bias is not None:
         of_bias = sum_onto(xp, xp.sum(of_near, axis=-1), tuple(given.near_bias.shape))
         of_bias = xp.astype(of_bias, given.near_bias.dtype, copy=False)
-    of_rows = _of_log_scale(xp, given.q, given.q_spec, -of_near, learn)
+    of_rows = of_log_scale(xp, given.q, given.q_spec, -of_near, learn)
     if of_rows is not None:
-        q_numbers = _added(q_numbers, of_rows)
+        q_numbers = added(q_numbers, of_rows)
         if host:  # in place: large arrays cost more to get than to fill
             dq += of_rows.x
         else:
             dq = dq + of_rows.x
     q_numbers = MapCotangent(dq) if q_numbers is None else q_numbers
-    k_numbers = _added(k_numbers, MapCotangent(dk))
+    k_numbers = added(k_numbers, MapCotangent(dk))
     return q_numbers._replace(x=dq), k_numbers._replace(x=dk), dv, before, of_bias
 
 
@@ -138,7 +138,7 @@ def _with(x: Array, y: Array, stream: Stream, how: Pick) -> Array:
     return x
 
 
-def _added(one: MapCotangent | None, other: MapCotangent) -> MapCotangent:
+def added(one: MapCotangent | None, other: MapCotangent) -> MapCotangent:
     """Return the sums of the cotangents of a map's numbers, where there are any; of the rows, those of the other."""
     if one is None:
         return other
@@ -146,7 +146,7 @@ def _added(one: MapCotangent | None, other: MapCotangent) -> MapCotangent:
     return MapCotangent(other.x, *numbers)
 
 
-def _of_log_scale(xp: ModuleType, x: Array, spec: MapSpec, dr: Array, learn: bool) -> MapCotangent | None:
+def of_log_scale(xp: ModuleType, x: Array, spec: MapSpec, dr: Array, learn: bool) -> MapCotangent | None:
     """Return what cotangents (..., n) of the log scales of rows x make of the rows, and of the numbers in them."""
     if spec.row_weights is None and not spec.scales_apart:
         return None

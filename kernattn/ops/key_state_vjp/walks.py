@@ -24,6 +24,7 @@ from kernattn.ops._numba.tiles.layout import (
     room,
     rows,
     seconds_of,
+    skipped,
     unwritten,
     written,
 )
@@ -49,6 +50,13 @@ class Side(NamedTuple):
         """Return the side for a second walk: the first one has made h of the outputs."""
         x, v, _, h, z, peaks = self.parts
         return self._replace(parts=(x, v, no_rows(h.dtype), h, z, peaks))
+
+    def ahead(self, lag: int) -> Side:
+        """Return the side without its first rows: each token has what stands so many rows behind it."""
+        x, v, out, h, z, peaks = self.parts
+        e = self.tokens[1]
+        x, v, out = (skipped(part, lag * width) for part, width in ((x, self.phi.dim), (v, e), (out, e)))
+        return self._replace(parts=(x, v, out, h[lag:], z[lag:], peaks[lag:]))
 
 
 class Walk(NamedTuple):
@@ -111,6 +119,8 @@ def walk_tokens(
     once: bool = False,
     checks: bool = True,
     learn: bool = False,
+    scaled: bool = False,
+    lag: int = 0,
 ) -> Walk | None:
     """Return the results of a walk, None where a number is too large or too small for it.
 
@@ -118,17 +128,27 @@ def walk_tokens(
     the walk. What came `before` is given to all heads that share a state, or to one of them, `once`. What is read is
     returned where it `wants` that, and the sums where it `keeps` them. A second walk over the same tokens need not look
     at their sizes again: it `checks` nothing. The numbers of the readers' map are returned where it is to `learn` them.
+    The log scales of queries count where they are `scaled`. Queries that are `ahead` by a lag meet all keys but so many
+    of the last; rows that nobody meets have cotangents of 0.
     """
     side = readers or writers
     assert side is not None
     w, r, phi = writers or side, readers or side, side.phi
     (n, e), dtype, count = side.tokens, phi.arrays[1].dtype, prod(out)
-    modes = writers is not None, readers is not None, wants, readers is not None and not readers.parts[4].size, checks
+    modes = (
+        writers is not None,
+        readers is not None,
+        wants,
+        readers is not None and (scaled or not readers.parts[4].size),
+        checks,
+    )
     alone = writers is None or readers is None  # tokens do not see each other
     chunk = chunk_of(alone, learn)
     seconds = count * n * _seconds(w.phi, r.phi, e, chunk, modes, dtype.itemsize)
     parts = max(1, threads() // count) if alone and seconds > 5 * WORTH_SHARING and n > 24 * CHUNK else 1
     cuts = tuple(part * n // parts for part in range(parts + 1))
+    if lag:
+        cuts = (lag, n) if reverse else (0, n - lag)
     runs = _runs((w.leads, r.leads), state, out, cuts, before is not None, once)
     dx = None if readers is None else room((*out, n, phi.dim), _written_as(r, X, out, dtype))
     read = room((*out, n, e), _written_as(r, V, out, dtype)) if wants else None
@@ -140,6 +160,11 @@ def walk_tokens(
     old = (none,) * 3 if before is None else tuple(flat(x, dtype) for x in before)
     new = (unwanted,) * 3 if sums is None else tuple(x.reshape(-1) for x in sums)
     results = tuple(written(unwanted if x is None else x, dtype) for x in (dx, read))
+    if lag and not reverse:
+        results = skipped(results[0], lag * phi.dim), results[1]
+    for x in (dx, read) if lag else ():
+        if x is not None:
+            x[..., slice(n - lag, None) if reverse else slice(lag), :] = 0
     far = np.zeros(len(runs), np.int64)
     masks = w.mask, r.mask, NO_MASK if fresh is None else flat(fresh, bool)
     size = phi.frequencies * phi.dim + phi.features + phi.dim if learn else 0

@@ -13,6 +13,7 @@ from bench.cpu.cases import counts
 from bench.cpu.cases.inputs import favor, heads
 from bench.races import Case, Race
 from bench.sizes import Sizes
+from kernattn._gradients import vjp
 from kernattn.attention import causal_linear_attention, patterns, softmax_attention, window_attention
 from kernattn.attention.patterns import Pattern
 from kernattn.attention.patterns._base import make_plan
@@ -75,6 +76,29 @@ def windowed(o: Sizes, window: int) -> Race:
     return Race(calls, both, works=works)
 
 
+def windowed_both_ways(o: Sizes, window: int) -> Race:
+    """The same and its way back; the parts alone likewise."""
+    q, k, v, g = heads(o, 4)
+    phi, plan = favor(o), patterns.local(window - 1, 0).plan(o.n)
+    calls = {
+        "ours": partial(_both_ways, (g, None), window_attention, q, k, v, phi, window),
+        "ours, window alone": partial(_both_ways, g, softmax_attention, q, k, v, pattern=plan),
+        "ours, features alone": partial(_both_ways, (g, None), causal_linear_attention, q, k, v, phi),
+    }
+    pairs, size = o.heads * float(plan.pairs), float(v.nbytes)
+    exact = Work(12 * size, 14.0 * pairs * o.dim, 2 * pairs, written=4 * size)
+    given = o, o.features, True, True
+    features = counts.both(counts.linear(*given), counts.linear_backward(*given))
+    works = {"ours, window alone": exact, "ours, features alone": features}
+    both = Work(12 * size, exact.flops + features.flops, exact.functions + features.functions, written=4 * size)
+    return Race(calls, both, works=works)
+
+
+def _both_ways(cotangent: Any, function: Any, *given: Any, **more: Any) -> Any:
+    """Return the cotangents of a call."""
+    return vjp(function, *given, **more)[1](cotangent)
+
+
 def _rivals(o: Sizes, kind: str, given: tuple[Any, Any, Any]) -> dict[str, Call]:
     """Return peers of windows and of BigBird by name; the rest has none that runs on a CPU."""
     calls: dict[str, Call] = {}
@@ -97,3 +121,7 @@ def _rivals(o: Sizes, kind: str, given: tuple[Any, Any, Any]) -> dict[str, Call]
 
 PATTERNS = {f"pattern-{kind}": Case(partial(over, kind=kind), told=kind) for kind in KINDS}
 PATTERNS |= {f"window-{w}": Case(partial(windowed, window=w), told=f"{w} tokens") for w in (64, WINDOW)}
+PATTERNS |= {
+    f"window-{w}-both-ways": Case(partial(windowed_both_ways, window=w), told=f"{w} tokens, both ways")
+    for w in (64, WINDOW)
+}

@@ -94,6 +94,12 @@ def rows(array: Array, dtype: np.dtype[Any]) -> Rows:
     return nothing(dtype), bits, kind
 
 
+def skipped(x: Rows, count: int) -> Rows:
+    """Return numbers without so many of the first, where there are any."""
+    floats, bits, kind = x
+    return floats[count:], bits[count:], kind
+
+
 def token_rows(array: Array, dtype: np.dtype[Any]) -> Rows:
     """Return the same of rows of one token, as arrays of the writeable type: in as few calls as may be."""
     own = array.dtype
