@@ -1,12 +1,18 @@
 """On rows that it did not see "auto" errs little more than the best estimator; what works is not called hopeless."""
 
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("matplotlib")
-EXAMPLE = runpy.run_path(str(Path(__file__).resolve().parents[2] / "examples" / "plot_regret.py"))
+FOLDER = Path(__file__).resolve().parents[2] / "examples"
+sys.path.insert(0, str(FOLDER))  # as a script has it
+try:
+    EXAMPLE = runpy.run_path(str(FOLDER / "plot_regret.py"))
+finally:
+    sys.path.remove(str(FOLDER))
 DATA, geometric_mean, measure_regrets, regret_table = (
     EXAMPLE[name] for name in ("DATA", "geometric_mean", "measure_regrets", "regret_table")
 )

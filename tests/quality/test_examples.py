@@ -21,6 +21,7 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(example.parent)  # as a script has it
     mpl.use("Agg")
     try:
         runpy.run_path(str(example))["run"](quick=True)
