@@ -6,8 +6,9 @@ from typing import Any
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from kernattn.sklearn._inputs import check_targets
+from kernattn.sklearn._inputs import array_beside, check_targets
 from kernattn.sklearn._on_moments import LeastSquares
+from kernattn.solvers import jackknife
 
 
 class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
@@ -58,6 +59,17 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     def predict(self, X: Any) -> Any:
         """Return predictions (n,) or (n, c) of rows X (n, d)."""
         return self.solution_.predict(self._check_new(X))
+
+    def predict_interval(self, X: Any, X_train: Any, y_train: Any, coverage: float = 0.9) -> Any:
+        """Return jackknife+ intervals (low, high) of rows X (m, d), by `kernattn.solvers.jackknife`.
+
+        `X_train` (n, d) and `y_train` (n,) or (n, c) are the rows and targets that were fitted, all of them and without
+        weights: the estimator does not keep them.
+        """
+        new = self._check_new(X)
+        x, y, _ = check_targets(self, X_train, y_train, None, reset=False)
+        solution = self.solution_
+        return jackknife(solution, new, x=x, y=array_beside(x, y), coverage=coverage)
 
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
         self._add(*check_targets(self, x, y, sample_weight, reset=first, **options), first)

@@ -17,6 +17,7 @@ from kernattn.solvers._files import load_moments, save_moments
 from kernattn.solvers._folds import CrossValidation, cross_validate
 from kernattn.solvers._gp import EvidenceGradient, GaussianProcess, gp
 from kernattn.solvers._gp_functions import Prediction, log_evidence, predict
+from kernattn.solvers._jackknife import Interval, jackknife
 from kernattn.solvers._kernel_ridge import KernelRidge, kernel_ridge
 from kernattn.solvers._linear_model import LinearModel, linear_model
 from kernattn.solvers._logistic import Logistic, logistic
@@ -34,6 +35,7 @@ __all__ = [
     "Draws",
     "EvidenceGradient",
     "GaussianProcess",
+    "Interval",
     "KernelRidge",
     "LinearModel",
     "Logistic",
@@ -50,6 +52,7 @@ __all__ = [
     "gp",
     "hsic",
     "initial_moments",
+    "jackknife",
     "kernel_ridge",
     "linear_model",
     "load_moments",

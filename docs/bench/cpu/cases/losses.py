@@ -42,7 +42,7 @@ def _models(loss: str, n: int) -> dict[str, Callable[[], Any]]:
 
 
 def fits(o: Sizes, loss: str) -> Race:
-    """A linear model of another loss on given features, with its objective over the least that a contestant finds."""
+    """A linear model of another loss on given features; for errors, by what part its sum is above ours."""
     peers.limit_blas()
     x, noise = normal(o, (o.n, o.dim), (o.n,))
     phi = random_features(Gaussian(float(np.sqrt(o.dim))), o.dim, o.features, rng=o.seed)
@@ -68,7 +68,13 @@ def fits(o: Sizes, loss: str) -> Race:
     calls: dict[str, Callable[[], Any]] = {"ours": ours}
     calls |= {name: partial(theirs, make) for name, make in _models(loss, o.n).items()}
     m = float(o.features)
-    return Race(calls, Work(float(features.nbytes), 4 * o.n * m), errors=calls)
+
+    def excess(call: Callable[[], Any]) -> float:
+        least = ours()
+        return (call() - least) / abs(least)
+
+    errors = {name: partial(excess, call) for name, call in calls.items()}
+    return Race(calls, Work(float(features.nbytes), 4 * o.n * m), errors=errors)
 
 
 def _objective(loss: str, features: Any, y: Any, w: Any, b: float, scale: float) -> float:

@@ -1,0 +1,123 @@
+"""Intervals of new rows from the residuals of rows that are left out, without a refit."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kernattn._arrays.namespaces import Array, Float64, check_floating, like, to_numpy64
+from kernattn._arrays.shapes import strips
+from kernattn._runtime.checks import instance_of, positive_number, shown
+from kernattn.errors import ParameterError, ShapeError
+from kernattn.solvers._check import check_beside, check_finite
+from kernattn.solvers._ridge import Ridge
+from kernattn.solvers._spectrum import BLOCK, project
+
+SAME = 1e-3  # of the coordinates of the targets: rows that differ from those that were fitted by less are theirs
+
+
+class Interval(NamedTuple):
+    """Intervals of rows.
+
+    Attributes
+    ----------
+    low, high : (m,) or (m, c) array
+        Their ends, of the kind and dtype of the rows.
+    """
+
+    low: Array
+    high: Array
+
+
+def jackknife(
+    fit: Ridge, new: Array, *, x: Array, y: Array, coverage: float = 0.9, backend: str | None = None
+) -> Interval:
+    r"""Return jackknife+ intervals of new rows (Barber, Candes, Ramdas and Tibshirani 2021).
+
+    A fit without row i has the residual :math:`R_i = (y_i - \hat y_i) / (1 - h_i)` there, and predicts
+    :math:`\hat\mu_{-i}(x) = \hat\mu(x) - h(x, x_i) R_i`. An interval is from the quantile 1 - coverage of
+    :math:`\hat\mu_{-i}(x) - |R_i|` over i to the quantile coverage of :math:`\hat\mu_{-i}(x) + |R_i|`. The leverages h
+    are those of the fit, so nothing is fitted again; for m new rows it costs O(m n M).
+
+    Intervals hold new targets with a probability of 2 coverage - 1 at least, whatever their law, and near coverage
+    where fits are stable, if map and penalty were chosen without the targets: a choice on them is not made again
+    without row i.
+
+    Parameters
+    ----------
+    fit : Ridge
+        The fit, of rows without weights.
+    new : (m, d) array
+        New rows.
+    x : (n, d) array
+        The rows that were fitted.
+    y : (n,) or (n, c) array
+        Their targets.
+    coverage : float
+        The probability, between 0.5 and 1.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation makes the features.
+
+    Raises
+    ------
+    ParameterError
+        If x and y are not the rows that were fitted, or too few for the coverage: 1 / (1 - coverage) - 1 are enough.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.uniform(-2, 2, (1000, 1))
+    >>> y = np.sin(3 * x[:, 0]) + 0.1 * rng.standard_normal(1000)
+    >>> phi = ka.random_features(ka.kernels.Gaussian(0.5), dim=1, num_features=64, rng=0)
+    >>> fit = ka.solvers.ridge(ka.solvers.moments(x[:500], phi, y=y[:500]))
+    >>> low, high = ka.solvers.jackknife(fit, x[500:], x=x[:500], y=y[:500])
+    >>> bool(0.87 < np.mean((low <= y[500:]) & (y[500:] <= high)) < 0.93)
+    True
+    """
+    instance_of("fit", fit, Ridge)
+    if not 0.5 < positive_number("coverage", coverage) < 1:
+        raise ParameterError(f"coverage must be between 0.5 and 1; got {shown(coverage)}")
+    spectrum = fit._spectrum
+    for name, rows in (("x", x), ("new", new)):
+        check_floating(name, rows)
+        if rows.ndim != 2:
+            raise ShapeError(f"{name} must be (n, d); got shape {tuple(rows.shape)}")
+        check_finite(name, rows)
+    n = x.shape[0]
+    check_beside("y", y, n, columns=True)
+    check_finite("y", y)
+    targets = to_numpy64(y).reshape(n, -1) - spectrum.y_mean
+    mine = spectrum.mean @ spectrum.vectors
+    turned, there = (to_numpy64(project(fit.phi, rows, spectrum.vectors, mine, backend)) for rows in (x, new))
+    held = turned.T @ targets if targets.shape[1] == spectrum.coordinates.shape[1] else np.inf
+    off = np.linalg.norm(held - spectrum.coordinates) > SAME * np.linalg.norm(spectrum.coordinates)
+    if n != spectrum.count or off:
+        raise ParameterError("x and y must be the rows that were fitted, all of them, and without weights")
+    rank = int(np.ceil(coverage * (n + 1)))
+    if rank > n:
+        raise ParameterError(f"coverage must be at most {n / (n + 1):.6g} with {n} rows; got {coverage}")
+    ends = [_ends(fit, turned, there, targets, column, rank) for column in range(targets.shape[1])]
+    low, high = (np.stack(each, axis=-1) + spectrum.y_mean for each in zip(*ends, strict=True))
+    return Interval(*(like(fit._shape(each), new) for each in (low, high)))
+
+
+def _ends(
+    fit: Ridge, turned: Float64, there: Float64, targets: Float64, column: int, rank: int
+) -> tuple[Float64, Float64]:
+    """Return the ends of the intervals for one target, less its mean."""
+    spectrum = fit._spectrum
+    shrunk = turned / (spectrum.values + fit.penalty[column])
+    coordinates = spectrum.coordinates[:, column]
+    leverage = np.sum(turned * shrunk, axis=1) + spectrum.share
+    residual = (targets[:, column] - shrunk @ coordinates) / np.maximum(1 - leverage, np.finfo(float).eps)
+    size = np.abs(residual)
+    weights = coordinates / (spectrum.values + fit.penalty[column])
+    low, high = np.empty(len(there)), np.empty(len(there))
+    for here in strips(len(there), BLOCK // len(turned)):
+        centres = (there[here] @ weights)[:, None] - (there[here] @ shrunk.T + spectrum.share) * residual
+        low[here] = np.partition(centres - size, len(size) - rank, axis=1)[:, len(size) - rank]
+        high[here] = np.partition(centres + size, rank - 1, axis=1)[:, rank - 1]
+    return low, high
