@@ -7,7 +7,6 @@ from kernattn._arrays.namespaces import Array, namespace, unmasked, without_flag
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import LinearState, PeakedSum, finite
 from kernattn._sums.units import balanced
-from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.dispatch import Op
 
@@ -29,14 +28,14 @@ def lowered_queries(phi: FeatureMap, q: Array, peaks: int) -> tuple[Array | Scal
     spec = phi.query_spec
     if spec is not None and _scales(q, spec) == peaks:
         return phi._rows(q), spec
-    return _matched(_checked(phi, "scaled_query", q), peaks), None
+    return _matched(_checked(phi, q, False), peaks), None
 
 
 def lowered_keys(phi: FeatureMap, k: Array, mask: Array | None = None) -> tuple[Array | ScaledFeatures, MapSpec | None]:
     """Return keys (..., n, d) beside their spec, or the features beside None of those that a mask (..., n) shows."""
     if phi.key_spec is not None:
         return phi._rows(k), phi.key_spec
-    return _checked(phi, "scaled_key", unmasked(k, mask)), None
+    return _checked(phi, unmasked(k, mask), True), None
 
 
 def lowered(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None) -> Lowered:
@@ -50,8 +49,8 @@ def lowered(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None) -> L
 
 def computed_features(phi: FeatureMap, q: Array, k: Array) -> tuple[ScaledFeatures, ScaledFeatures]:
     """Return the features of queries and of keys."""
-    keys = _checked(phi, "scaled_key", k)
-    return _matched(_checked(phi, "scaled_query", q), keys.log_scale.shape[-1]), keys
+    keys = _checked(phi, k, True)
+    return _matched(_checked(phi, q, False), keys.log_scale.shape[-1]), keys
 
 
 def lowered_token(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None) -> Lowered:
@@ -83,17 +82,9 @@ def _one(x: Array | ScaledFeatures) -> Array | ScaledFeatures:
 
 
 @without_flags
-def _checked(phi: FeatureMap, method: str, x: Array) -> ScaledFeatures:
-    """Return computed features, near 1 in every row, which must be as many as the map says."""
-    features: ScaledFeatures = getattr(phi, method)(x)
-    wanted = phi.num_features_of(x.shape[-1])
-    shapes = [tuple(part.shape) for part in features]
-    if any(shape[-1] not in (1, wanted) for shape in shapes) or max(shape[-1] for shape in shapes) != wanted:
-        raise ShapeError(
-            f"{method} of {type(phi).__name__} must return values and log scales of {wanted} columns, as "
-            f"num_features_of says, or of 1; got shapes {shapes[0]} and {shapes[1]}"
-        )
-    return balanced(features)
+def _checked(phi: FeatureMap, x: Array, key: bool) -> ScaledFeatures:
+    """Return the computed features of queries or keys, near 1 in every row."""
+    return balanced(phi._scaled_features(x, key))
 
 
 def _scales(x: Any, spec: MapSpec | None) -> int:

@@ -67,7 +67,7 @@ def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int,
     e = positive_integer("value_dim", value_dim)
     rows = phi.num_features_of(like.shape[-1])
     if phi.key_spec is None:
-        peaks = phi.scaled_key(xp.zeros_like(like[..., None, :])).log_scale.shape[-1]
+        peaks = phi._scaled_features(xp.zeros_like(like[..., None, :]), True).log_scale.shape[-1]
     else:
         peaks = rows if phi.key_spec.per_feature else 1
     check_room("the state", (*lead, rows, e), 4)

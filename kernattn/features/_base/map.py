@@ -20,6 +20,7 @@ from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn._runtime.random import RNG
 from kernattn._sums.units import multiplied
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
+from kernattn.features._base.returned import scaled_features
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
 from kernattn.features._moments.pairs import flat_pairs, host_pairs
 from kernattn.features._moments.tails import Tails
@@ -250,7 +251,12 @@ class FeatureMap(ABC):
     def scaled(self, x: Array) -> ScaledFeatures:
         """Return the features as values and a log scale, which no norm of x overflows."""
         self._check(x)
-        return self.scaled_query(x)
+        return self._scaled_features(x, False)
+
+    @final
+    def _scaled_features(self, x: Array, key: bool) -> ScaledFeatures:
+        """Return the features of queries or keys, which are checked: anybody may have written the map."""
+        return scaled_features(self, x, key)
 
     def _features(self, x: Array, key: bool, backend: str | None) -> Array:
         (x,) = autocast(x)
@@ -263,7 +269,7 @@ class FeatureMap(ABC):
 
     @without_flags
     def _computed(self, x: Array, key: bool) -> Array:
-        return multiplied(self.scaled_key(x) if key else self.scaled_query(x), x)
+        return multiplied(self._scaled_features(x, key), x)
 
     def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Any]]:
         """Return what takes cotangents of features of x (n, d) to those of x and of the kernel's lengthscales.

@@ -94,11 +94,11 @@ class Composite(FeatureMap):
 
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        return self._join(namespace(x=x), [balanced(phi.scaled_query(x)) for phi in self.maps])
+        return self._join(namespace(x=x), [balanced(phi._scaled_features(x, False)) for phi in self.maps])
 
     @final
     def scaled_key(self, x: Array) -> ScaledFeatures:
-        return self._join(namespace(x=x), [balanced(phi.scaled_key(x)) for phi in self.maps])
+        return self._join(namespace(x=x), [balanced(phi._scaled_features(x, True)) for phi in self.maps])
 
     @final
     def redraw(self, rng: RNG = None) -> Self:

@@ -78,10 +78,10 @@ class ScaledMap(FeatureMap):
         return self.inner._shared
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        return self._times(self.inner.scaled_query(x))
+        return self._times(self.inner._scaled_features(x, False))
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
-        return self._times(self.inner.scaled_key(x))
+        return self._times(self.inner._scaled_features(x, True))
 
     def _times(self, part: ScaledFeatures) -> ScaledFeatures:
         part = balanced(part)
