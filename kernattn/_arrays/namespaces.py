@@ -25,7 +25,7 @@ FLOATS = {
 
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
-without_flags = np.errstate(invalid="ignore")
+without_flags = np.errstate(invalid="ignore", under="ignore")
 """For NumPy's products: BLAS may raise flags for lanes that hold no data. What is not finite is in the answer."""
 
 without_warnings = np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")

@@ -41,7 +41,7 @@ class Lowered(NamedTuple):
     last: Array  # (..., c), the unit of the sums after the last token
 
 
-@np.errstate(over="ignore")
+@np.errstate(over="ignore", under="ignore", invalid="ignore")  # rows may hold infinities, and BLAS sets flags at will
 def decayed(way: Way, *given: Any) -> tuple[Array, Normaliser, PeakedSum]:
     """Return the means of all tokens, their normalisers in a unit of each row, and the sums after the last token."""
     v, means = given[2], _lower(*given)
@@ -53,7 +53,7 @@ def decayed(way: Way, *given: Any) -> tuple[Array, Normaliser, PeakedSum]:
     return quotient(xp, PeakedSum(read[..., :-1], z, z), v.dtype), Normaliser(xp.zeros_like(z), z), sums
 
 
-@np.errstate(over="ignore")
+@np.errstate(over="ignore", under="ignore", invalid="ignore")
 def pull_decayed(
     way: Way, given: tuple[Any, ...], kept: tuple[Any, ...], cotangents: tuple[Any, ...], learn: bool
 ) -> tuple[Any, ...]:

@@ -229,3 +229,12 @@ def test_wrong_decays():
             ka.linear_attention_step(ka.key_state(q, q, phi), phi=phi, **token)
     with pytest.raises(ParameterError, match="g must be natural logarithms"):
         ka.vjp(ka.causal_linear_attention, q, q, q, phi, g=np.ones(5))
+
+
+def test_keys_that_are_not_finite_raise_no_flag():
+    q, k, v = np.random.default_rng(0).standard_normal((3, 6, 4))
+    k[2], phi = np.inf, ka.random_features(ka.kernels.Softmax(), 4, 8, "positive", rng=0)
+    with np.errstate(all="raise"):
+        out, _ = ka.causal_linear_attention(q, k, v, phi, g=np.full(6, -1.0), backend="reference")
+    wanted, _ = ka.causal_linear_attention(q[:2], k[:2], v[:2], phi, g=np.full(2, -1.0), backend="reference")
+    np.testing.assert_allclose(out[:2], wanted)
