@@ -79,6 +79,7 @@ def test_modules_of_torch():
         (errors.DTypeError, "x1 must be a dense tensor", lambda: layers(torch.ones(3, dtype=int), torch.ones(3))),
         (errors.ShapeError, "must be of one shape", lambda: layers(torch.ones(3), torch.ones(()))),
         (errors.ParameterError, "backend must be", lambda: DRAWN(torch.ones(5, 4), backend=ROWS)),
+        (errors.ParameterError, "backend must be", lambda: ka.softmax_attention(*[torch.ones(5, 4)] * 3, backend=ROWS)),
     ):
         with refused(error, words):
             call()

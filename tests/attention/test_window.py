@@ -379,6 +379,10 @@ def test_bad_input_is_refused():
         A.window_attention(q, k, v, POSITIVE, 4, state=state.linear)
     with refused(DTypeError, "WindowState", "LinearState"):
         A.window_attention_step(state.linear, q[..., 0, :], k[..., 0, :], v[..., 0, :], POSITIVE)
+    with refused(DTypeError, "state.k must be an array", "NoneType"):
+        A.window_attention_step(state._replace(k=None), q[..., 0, :], k[..., 0, :], v[..., 0, :], POSITIVE)
+    with refused(ParameterError, "backend must be None or one of"):
+        A.window_attention_step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], POSITIVE, backend=np.zeros(3))
     with refused(StateMismatchError, "fingerprint"):
         A.window_attention(q, k, v, POSITIVE.redraw(5), 4, state=state)
     with refused(ShapeError, "near_bias", "(3,)"):

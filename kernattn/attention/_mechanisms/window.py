@@ -35,7 +35,7 @@ from kernattn.attention._mechanisms.window_states import (
 )
 from kernattn.attention.patterns import local
 from kernattn.features import FeatureMap, LearntMap
-from kernattn.ops.dispatch import missing
+from kernattn.ops.dispatch import check_backend, missing
 from kernattn.ops.window_step import OP as STEP
 
 
@@ -201,6 +201,7 @@ def _step_in_loops(
     backend: str | None,
 ) -> tuple[Array, WindowState] | None:
     """Return what `window_attention_step` does by the loop of a token, None where it does not take these arrays."""
+    check_backend(backend)
     if backend not in (None, "cpu") or missing("cpu") is not None:
         return None
     specs = phi.query_spec, phi.key_spec

@@ -87,6 +87,7 @@ def window_of(state: Any) -> int:
     """Return how many tokens a state's window has."""
     if not isinstance(state, WindowState):
         raise DTypeError(f"state must be a WindowState, as window_attention returns it; got {type(state).__name__}")
+    namespace(**{"state.k": state.k})
     shape = tuple(state.k.shape)
     if len(shape) < 2:
         raise StateMismatchError(f"state.k must be (..., w, d); got shape {shape}")
