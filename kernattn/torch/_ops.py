@@ -91,8 +91,8 @@ class TorchOp:
                 continue
             if g is None:
                 g = torch.zeros_like(x)
-            elif library is not None and isinstance(g, np.ndarray):
-                g = library.give(g, x)
+            elif library is not None and isinstance(g, np.ndarray | np.generic):  # a sum () is a scalar of NumPy
+                g = library.give(np.asarray(g), x)
             results.append((g.to(x.dtype) if leaf.number_of else g).contiguous())
         return results
 

@@ -368,6 +368,17 @@ def test_states_are_kept_and_put_in_order(tmp_path):
     np.testing.assert_array_equal(out, wanted[order])
 
 
+def test_a_number_for_a_bias_beside_gradients_of_torch():
+    torch = pytest.importorskip("torch")
+    given = tokens(6)
+    (out, _), pullback = ka.vjp(A.window_attention, *given, POSITIVE, 4, near_bias=np.asarray(0.5, given[0].dtype))
+    tensors = [torch.tensor(x, requires_grad=True) for x in given]
+    again, _ = A.window_attention(*tensors, POSITIVE, 4, near_bias=0.5)
+    again.sum().backward()
+    for x, wanted in zip(tensors, pullback((np.ones_like(out), None)), strict=False):
+        np.testing.assert_allclose(x.grad.numpy(), wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_bad_input_is_refused():
     q, k, v = tokens(6)
     state = A.window_attention(q, k, v, POSITIVE, 4)[1]
