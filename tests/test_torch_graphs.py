@@ -51,6 +51,41 @@ def test_steps_in_a_graph_write_to_their_state():
         torch.testing.assert_close(x, y)
 
 
+@pytest.mark.parametrize("name", ["positive-softmax", "elu1"])
+def test_states_of_a_graph(name):
+    """They begin, are merged and tell their normalisers in it, for a map with a draw and one without."""
+    phi, given = maps.make(name), inputs(2)
+
+    def read(q, k, v):
+        state = ka.initial_state(phi, k.shape[:-2], v.shape[-1], k)
+        out, log, after = ka.attention.causal_with_lse(q, k, v, phi, state=state)
+        late, more = ka.attention.attend_with_lse(ka.merge_states(after, state), q, phi)
+        empty = ka.attention.initial_window_state(phi, 2, k.shape[:-2], v.shape[-1], k)
+        return out, log.log, log.sign, late, more.log, *empty[:-1]
+
+    torch.compiler.reset()
+    got, wanted = torch.compile(read, backend="eager", fullgraph=True)(*given), read(*given)
+    grads = [torch.autograd.grad(sum(x.sin().sum() for x in each[:5]), given) for each in (got, wanted)]
+    for x, y in zip((*got, *grads[0]), (*wanted, *grads[1]), strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_what_makes_no_state_is_refused_in_a_graph():
+    phi, x = maps.make("positive-softmax"), torch.ones(2, 3, D)
+    state = ka.key_state(x, x, phi)
+    for says, call in (
+        ("must be a tuple", lambda: ka.initial_state(phi, 3, 3, x)),
+        ("must be positive", lambda: ka.initial_state(phi, (0,), 3, x)),
+        ("at least 0", lambda: ka.attention.initial_window_state(phi, -1, (2,), 3, x)),
+        ("one draw", lambda: ka.merge_states(state, ka.initial_state(phi.redraw(1), (2,), D, x))),
+        ("one shape", lambda: ka.merge_states(state, ka.initial_state(phi, (1,), D, x))),
+        ("a LinearState", lambda: ka.merge_states(state, x)),
+        ("comes a GatedStretch", lambda: ka.merge_states(ka.attention.GatedState(x), state)),
+    ):
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=says):
+            torch.compile(call, backend="eager", fullgraph=True)()
+
+
 def test_a_step_in_a_graph_learns_numbers():
     """Though nothing but the numbers requires a gradient."""
     phi, (q, k, v) = maps.make("positive-softmax"), inputs(2, grad=False)

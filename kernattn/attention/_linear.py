@@ -151,6 +151,7 @@ def causal_linear_attention(
     return out, after
 
 
+@traceable("causal_with_lse")
 def causal_with_lse(
     q: Array,
     k: Array,

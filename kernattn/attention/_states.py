@@ -158,6 +158,7 @@ def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None
     return _attended(state, q, phi, backend, False)[0]
 
 
+@traceable("attend_with_lse")
 def attend_with_lse(
     state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None = None
 ) -> tuple[Array, LogNormaliser]:
@@ -199,6 +200,7 @@ def _attended(
     return out, found
 
 
+@traceable("merge_states")
 def merge_states(a: Any, b: Any) -> Any:
     r"""Return the state of what either has seen: associative, and an empty state changes nothing.
 

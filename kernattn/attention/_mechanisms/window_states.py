@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._arrays.bridge import autocast
+from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, constant, dtype_name, indices, namespace, zeros
 from kernattn._runtime.checks import check_room, whole_number
 from kernattn._sums.peaked import LinearState
@@ -37,6 +38,7 @@ class WindowState(NamedTuple):
         return LinearState(self.s, self.z, self.peak, self.fingerprint)
 
 
+@traceable("initial_window_state")
 def initial_window_state(
     phi: FeatureMap, window: int, batch_shape: tuple[int, ...], value_dim: int, like: Array
 ) -> WindowState:
