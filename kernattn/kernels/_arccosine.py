@@ -93,7 +93,8 @@ def _angle(rows: Rows, left: Array, right: Array) -> Array:
         if isinstance(cosine, np.ndarray):
             return xp.acos(cosine)
         apart = xp.abs(cosine) < 1  # elsewhere an arc cosine is infinitely steep, and the kernel is not
-        return xp.where(apart, xp.acos(xp.where(apart, cosine, xp.zeros_like(cosine))), np.pi * (cosine < 0))
+        ends = xp.where(cosine < 0, xp.full_like(cosine, np.pi), 0 * cosine)
+        return xp.where(apart, xp.acos(xp.where(apart, cosine, xp.zeros_like(cosine))), ends)
     x, y = rows.x * right[..., None], rows.y * left[..., None]
     apart, along = (root(xp, xp.sum(each**2, axis=-1)) for each in (x - y, x + y))
     return 2 * xp.atan2(apart, along)
