@@ -10,7 +10,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, constant, records_gradient, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, check_computed, constant, records_gradient, to_numpy64
 from kernattn._runtime.checks import moderate_number
 from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError
@@ -84,8 +84,9 @@ class Matern(Stationary):
 
     def _on_host(self, z: Array) -> Float64:
         """Return distances for the Bessel function of SciPy; a gradient would be lost there."""
-        with suppress(TypeError):  # JAX's, of what is traced
-            if not records_gradient(z):
+        if not records_gradient(z):
+            check_computed("x", z)
+            with suppress(TypeError):  # JAX's, of what is traced
                 return to_numpy64(z)
         raise ParameterError(f"nu must be 0.5, 1.5 or 2.5 where arrays are traced or differentiated; got {self.nu}")
 
