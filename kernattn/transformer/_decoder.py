@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, check_floating
 from kernattn._runtime.checks import instance_of
-from kernattn.attention import LinearState
+from kernattn.attention import LinearState, WindowState
+from kernattn.attention._mechanisms.hybrid import scale_of
+from kernattn.attention._mechanisms.window_states import window_of
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.ops.dispatch import missing
+from kernattn.transfer import Heads, Transfer
 from kernattn.transformer._attention import ByHeads, Exact, Kind, Linear, resolve_attention
 from kernattn.transformer._checks import check_indices, check_remembered, check_steps
 from kernattn.transformer._config import Config
@@ -31,7 +34,7 @@ from kernattn.transformer._positions import limit, rotations
 NOTHING = np.zeros(0, np.float32)
 
 
-def why_not_compiled(params: Params, config: Config, attention: Kind | Sequence[Kind]) -> str | None:
+def why_not_compiled(params: Params, config: Config, attention: Kind | Transfer | Sequence[Kind]) -> str | None:
     """Return why the loop cannot take the steps of this model, or None where it can."""
     if (reason := missing("cpu")) is not None:
         return reason
@@ -45,14 +48,12 @@ def why_not_compiled(params: Params, config: Config, attention: Kind | Sequence[
         if isinstance(how, Exact):
             if how.pattern is not None:
                 return "it attends over a pattern"
-        elif isinstance(how, ByHeads):
-            return "its heads have maps of their own, or a window"
-        elif not isinstance(how, Linear):
+        elif not isinstance(how, Linear | ByHeads):
             return "it attends by a function"
         else:
-            specs = how.phi.query_spec, how.phi.key_spec
-            if any(spec is None or not spec.direct for spec in specs):
-                return f"features of {how.phi!r} are not computed in loops"
+            for phi in (how.phi,) if isinstance(how, Linear) else how.heads.maps:
+                if phi.query_spec is None or phi.key_spec is None:
+                    return f"features of {phi!r} are not computed in loops"
     return None
 
 
@@ -62,8 +63,9 @@ class Decoder:
     What `step` computes (Katharopoulos et al. 2020, section 3.4), from weights that are copied once, in the order of
     their use: a step of one sequence takes little longer than reading them does. Those of 16 bits stay so, and are
     widened in registers: outputs have the bits of float32 weights of the same values. It keeps its state in place. With
-    feature maps and gated linear attention memory does not grow; exact attention keeps keys and values. A sequence has
-    the same bits whatever other sequences stand beside it. `generate` decodes by it where it can.
+    feature maps, windows beside them and gated linear attention memory does not grow; exact attention keeps keys and
+    values. A sequence has the same bits whatever other sequences stand beside it. `generate` decodes by it where it
+    can.
 
     If you change the arrays of `params` later, make a new Decoder: prompts and embeddings are still read from them.
 
@@ -73,8 +75,8 @@ class Decoder:
         The parameters: NumPy; float32, or with matrices in bfloat16 or float16, as `cast_params` makes them.
     config : Config
         Sizes and choices; causal, without cross attention.
-    attention : None or FeatureMap, or a list of them
-        As in `prefill`; maps are those whose features compiled loops compute.
+    attention : None, FeatureMap or Heads, a list of them, or a Transfer
+        As in `prefill`; maps are those that have specs.
 
     Raises
     ------
@@ -96,7 +98,7 @@ class Decoder:
     (1, 5)
     """
 
-    def __init__(self, params: Params, config: Config, *, attention: Kind | Sequence[Kind] = None) -> None:
+    def __init__(self, params: Params, config: Config, *, attention: Kind | Transfer | Sequence[Kind] = None) -> None:
         instance_of("config", config, Config)
         beside = check_params(params, config)
         self._how = resolve_attention(attention, config.layers)
@@ -105,11 +107,11 @@ class Decoder:
             raise ParameterError(f"a Decoder cannot take the steps of this model: {reason}; step can")
         from kernattn.ops._decode.stack import Stack
 
-        self._params, self._config, self._attention = dict(params), config, attention
+        self._params, self._config = dict(params), config
+        self._attention: Any = attention
         gated = [config.mixer(layer) for layer in range(config.layers)]
         specs: list[Any] = [
-            (how.phi.query_spec, how.phi.key_spec) if m is None and isinstance(how, Linear) else None
-            for how, m in zip(self._how, gated, strict=True)
+            _maps_of(how, config) if m is None else None for how, m in zip(self._how, gated, strict=True)
         ]
         mixers = [None if m is None else _mixer_of(m) for m in gated]
         experts = [None if each is None else _experts_of(each) for each in map(config.consulted, range(config.layers))]
@@ -165,7 +167,7 @@ class Decoder:
         positions = np.array(state.positions, np.int64).reshape(-1)
         count = len(positions)
         kept = [self._taken_over(layer, each, lead, count) for layer, each in enumerate(state.layers)]
-        exact = [each for each in kept if not isinstance(each, LinearState | GatedLayer)]
+        exact = [each for each in kept if not isinstance(each, LinearState | WindowState | GatedLayer)]
         lengths = np.zeros(count, np.int64) if not exact else exact[0][2].astype(np.int64)
         if not all(np.array_equal(each[2], lengths) for each in exact):
             raise StateMismatchError("layers of exact attention must have seen equally many tokens")
@@ -173,9 +175,11 @@ class Decoder:
         memories = self._stack.memories(count, longest)
         for layer, each in enumerate(kept):
             if isinstance(each, LinearState):
-                memories.keep_sums(layer, each.s, each.z, each.peak)
+                memories.keep(layer, each.s, each.z, each.peak)
+            elif isinstance(each, WindowState):
+                memories.keep(layer, each.s, each.z, each.peak, *_ring(each, lengths))
             elif isinstance(each, GatedLayer):
-                memories.keep_sums(layer, each.s, () if each.window is None else each.window)
+                memories.keep(layer, each.s, () if each.window is None else each.window)
             else:
                 memories.keep_tokens(layer, *each[:2])
         self._lead, self._positions, self._lengths, self._memories = lead, positions, lengths, memories
@@ -186,9 +190,12 @@ class Decoder:
         how, heads = self._how[layer], self._config.key_heads
         if isinstance(state, GatedLayer):
             return state
-        if isinstance(how, Linear):
-            if state.fingerprint != how.phi.fingerprint:
-                raise StateMismatchError(f"layer {layer} must hold sums of {how.phi!r}; got those of another map")
+        if isinstance(how, Linear | ByHeads):
+            maps: Any = how.phi if isinstance(how, Linear) else how.heads
+            if state.fingerprint != maps.fingerprint:
+                raise StateMismatchError(f"layer {layer} must hold sums of {maps!r}; got those of another map")
+            if isinstance(state, WindowState) and window_of(state) != maps.window:
+                raise StateMismatchError(f"layer {layer} must hold {maps.window} tokens; got {window_of(state)}")
             return state
         n, d = state.k.shape[-2:]
         k, v = (np.ascontiguousarray(part, np.float32).reshape(count * heads, n, d) for part in (state.k, state.v))
@@ -248,6 +255,40 @@ class Decoder:
         self._furthest += 1
         self._longest += 1
         return out.reshape(*self._lead, -1)
+
+
+def _maps_of(how: Any, config: Config) -> Any:
+    """Return the maps of queries and of keys that a `Stack` takes; None of exact attention."""
+    if isinstance(how, Exact):
+        return None
+    if isinstance(how, Linear):
+        specs: Any = how.phi.query_spec, how.phi.key_spec
+        if all(spec.direct for spec in specs):
+            return specs
+    from kernattn.ops._decode.packing import HeadMaps
+
+    heads = Heads((how.phi,)) if isinstance(how, Linear) else how.heads
+    count, d = heads.count or 1, config.head_width
+
+    def of_each(given: Sequence[Any], otherwise: Any = None) -> tuple[Any, ...]:
+        given = tuple(given) or (otherwise,)
+        return given * (count // len(given))
+
+    maps = of_each(heads.maps)
+    scores = tuple(scale_of(phi, d) if heads.window else 0.0 for phi in maps)
+    pairs = tuple((phi.query_spec, phi.key_spec) for phi in maps)
+    return HeadMaps(pairs, heads.window, scores, of_each(heads.near_bias, 0.0), of_each(heads.scale, 1.0))
+
+
+def _ring(state: WindowState, lengths: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+    """Return keys, values and which are absent of a window, the oldest at the number of tokens modulo its size."""
+    size = state.k.shape[-2]
+    absent = np.where(state.present, np.float32(0), np.float32(-np.inf))
+    places = (np.arange(size) - lengths[:, None]) % size  # what lies at each place
+    parts = (np.asarray(x).reshape(len(lengths), -1, size, c) for x, c in (
+        (state.k, state.k.shape[-1]), (state.v, state.v.shape[-1]), (absent, 1)
+    ))  # fmt: skip
+    return tuple(np.take_along_axis(x, places[:, None, :, None], axis=-2) for x in parts)
 
 
 def _sizes(config: Config) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from kernattn import errors
 from kernattn.features._fitted import learn
 from kernattn.transfer import _fit, _run
 from kernattn.transfer._rows import Recorder
-from kernattn.transformer import Config, forward, generate, initial_params, prefill, step, transfer
+from kernattn.transformer import Config, Decoder, forward, generate, initial_params, prefill, step, transfer
 
 CONFIG = Config(dim=8, layers=2, heads=2, vocab=7, length=24, hidden=8)
 TOKENS = np.random.default_rng(0).integers(7, size=(6, 24))
@@ -57,6 +57,10 @@ def test_tokens_follow_one_by_one(moved):
     for at in range(20, 24):
         out, state = step(params, CONFIG, state, TOKENS[:, at], attention=moved)
         np.testing.assert_allclose(out, whole[:, at], rtol=1e-4, atol=1e-4)
+    decoder = Decoder(params, CONFIG, attention=moved)
+    decoder.prefill(TOKENS[:, :20])
+    for at in range(20, 24):
+        np.testing.assert_allclose(decoder.step(TOKENS[:, at]), whole[:, at], rtol=1e-4, atol=1e-4)
     assert generate(params, CONFIG, TOKENS[:, :4], 3, attention=moved, rng=0).shape == (6, 3)
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import kernattn as ka
+from kernattn._maps.spec import MapSpec
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
+from kernattn.transfer import Heads
 from kernattn.transformer import Config, Decoder, Experts, Gated, forward, generate, initial_params, prefill, step
 from kernattn.transformer import _generate as generation
 from kernattn.transformer._members import MEMBERS
@@ -50,6 +52,21 @@ COSINES = ka.random_features(ka.kernels.Gaussian(4.0), 6, 32, "trigonometric", r
 KINDS = {"elu1": ka.features.elu1(), "favor": FAVOR, "exact": None, "mixed": [None, FAVOR], "cosines": COSINES}
 
 
+RANDOM = [ka.random_features(ka.kernels.Softmax(), 6, 16, name, rng=3) for name in ("positive", "trigonometric")]
+SHARES = MapSpec("exp_pair", RANDOM[0].spec.omega[:8], offset=np.linspace(-1, 1, 16), normalised=True, amplitude=1.3)
+FITTED = ka.features.Fitted(ka.kernels.Softmax(), "hedgehog", SHARES, None, 0.1, "positive", 0.2)
+APART = np.random.default_rng(1).standard_normal((2, 100, 6)) * np.geomspace(0.5, 2, 6) + 0.3
+SHARP = ka.random_features(ka.kernels.Softmax(), 6, 16, "favor_sharp_asymmetric", data=tuple(APART), rng=0)
+HEADS = {
+    "a map each": Heads([*RANDOM, FITTED, SHARP], 5, (0.3, -0.2, 0.0, 0.1), (0.9, 1.1, 1.0, 1.0)),
+    "without a window": Heads([*RANDOM, FITTED, SHARP]),
+    "one map": Heads(FITTED, 3, (0.5, -0.5)),
+    "elu1": Heads(ka.features.elu1(), 1),
+    "a fitted map": FITTED,
+    "forms of rows": SHARP,
+}
+
+
 def model(**form):
     config = Config(**{"dim": 24, "layers": 2, "heads": 4, "vocab": VOCAB, "length": 64, **form})
     rng = np.random.default_rng(3)  # biases and scales that are not 0 and 1
@@ -75,6 +92,32 @@ def test_steps_are_the_forward_pass(form, kind):
     np.testing.assert_allclose(first, wanted[:, :5], atol=1e-5 * largest)
     for t in range(5, 40):
         np.testing.assert_allclose(decoder.step(x[:, t]), wanted[:, t], atol=1e-5 * largest)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_steps_of_heads_with_maps_of_their_own_and_windows(kind):
+    """As the batched model in float64, of prompts of unequal lengths, some below the window, in constant memory."""
+    grouped = {"kv_heads": 2} if kind in ("one map", "a fitted map") else {}
+    config, params = model(**grouped)
+    x, lengths = tokens(3, 40), np.array([2, 7, 4])
+    attention = [HEADS[kind], None] if kind == "elu1" else HEADS[kind]
+    wide = {name: value.astype(np.float64) for name, value in params.items()}
+    wanted = forward(wide, config, x, attention=attention)
+    decoder = Decoder(params, config, attention=attention)
+    rounding = np.abs(forward(params, config, x, attention=attention) - wanted).max()  # signed features cancel
+    within = 1e-5 * np.abs(wanted).max() + 2 * rounding
+    assert within < 1e-3
+    decoder.prefill(x[:, :7], lengths=lengths)
+    held = decoder.nbytes
+    for t in range(30):
+        out = decoder.step(x[np.arange(3), lengths + t])
+        np.testing.assert_allclose(out, wanted[np.arange(3), lengths + t], atol=within)
+    assert decoder.nbytes == held or kind == "elu1"  # whose other layer is exact
+    alone = Decoder(params, config, attention=attention)
+    alone.prefill(x[1:2, :7])
+    for t in range(30):
+        last = alone.step(x[1:2, 7 + t])
+    np.testing.assert_array_equal(last[0], out[1])
 
 
 @pytest.mark.parametrize(
@@ -145,12 +188,12 @@ def test_memory_of_maps_does_not_grow_and_vectors_are_taken(gated):
     np.testing.assert_allclose(np.stack(outs, axis=1), wanted[:, 1:], atol=1e-5 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("gated", [None, GATED])
+@pytest.mark.parametrize(("gated", "attention"), [(None, FAVOR), (GATED, FAVOR), (None, HEADS["one map"])])
 @pytest.mark.parametrize("steps", [2**11, pytest.param(2**16, marks=pytest.mark.slow)])
-def test_memory_is_constant_in_the_number_of_steps(steps, gated):
+def test_memory_is_constant_in_the_number_of_steps(steps, gated, attention):
     """What Python and NumPy hold after many steps is what they held after a few; so do the compiled loops."""
     config = Config(dim=12, layers=1, heads=2, vocab=VOCAB, positions=None, gated=gated)
-    decoder = Decoder(initial_params(config, rng=0), config, attention=FAVOR)
+    decoder = Decoder(initial_params(config, rng=0), config, attention=attention)
     decoder.prefill(tokens(1, 1))
     held, last = [], tokens(1)
     nrt.memsys_enable_stats()

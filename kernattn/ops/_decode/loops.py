@@ -12,6 +12,18 @@ import numpy as np
 
 from kernattn.ops._decode.experts_loops import experts_of, mix_experts
 from kernattn.ops._decode.gated_loops import WIDE, convolve, gate_and_normalise, mixer_of, recur
+from kernattn.ops._decode.heads_loops import (
+    FEATURES,
+    FIRST_MAP,
+    OWN_MAPS,
+    PEAK,
+    PEAKS,
+    PLACE_COLUMNS,
+    S,
+    Z,
+    attend_by_heads,
+    map_of,
+)
 from kernattn.ops._decode.rows_loops import SWIGLU, activate, add_rows, exponentials, normalise, normalise_heads
 from kernattn.ops._decode.weights_loops import DEPTH, Weights, blocks, multiply
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
@@ -25,16 +37,9 @@ from kernattn.ops.step.loops import advance_heads
 KEYS = 32
 """Keys of a panel of the cache of exact attention."""
 
-NUMBERS, NUMBERS_SIZE, CONSTANTS, CONSTANTS_SIZE = range(4)
-MAP_COLUMNS = 4
-"""Columns of the table of maps: where the numbers and the constants of one lie, and how many there are of them."""
-
-S, Z, PEAK, FEATURES, PEAKS = range(5)
 CACHE_K, CACHE_V = S, Z
 STATE, PAST = S, Z
-PLACE_COLUMNS = 5
-"""Columns of places: where the sums of a layer begin, or its keys and values, or its state and what its convolution
-still needs; features and peaks, 0 without a map."""
+"""Where keys and values of exact attention lie, or the states of a gated layer and what its convolution needs."""
 
 
 class Sizes(NamedTuple):
@@ -148,17 +153,6 @@ def _attend_exactly(q, k, v, count, sizes, cache_k, cache_v, capacity, lengths, 
 
 
 @inner
-def _map(maps, layer, side):
-    """Return the map of a layer, for queries (0) or keys (1)."""
-    numbers, constants, table = maps
-    place = window(table, MAP_COLUMNS * (2 * layer + side), MAP_COLUMNS)
-    return (
-        window(numbers, place[NUMBERS], place[NUMBERS_SIZE]),
-        window(constants, place[CONSTANTS], place[CONSTANTS_SIZE]),
-    )
-
-
-@inner
 def _read_sizes(numbers):
     """Return sizes by their names."""
     return Sizes(
@@ -226,7 +220,10 @@ def _attend(tiles, sizes, maps, layer, capacity, memories, places, lengths, tabl
     kv, d, place = sizes.key_heads, sizes.head_width, window(places, PLACE_COLUMNS * layer, PLACE_COLUMNS)
     q, k, v, out = tiles.q, tiles.k, tiles.v, tiles.attended
     begin, count, features, peaks = low * kv, rows * kv, place[FEATURES], place[PEAKS]
-    if features > 0:
+    if place[OWN_MAPS] > 0:
+        some, group = window(lengths, low, rows), sizes.heads // kv
+        attend_by_heads(q, k, v, out, kv, group, d, maps, place, memories, some, low, rows, tiles.spare)
+    elif features > 0:
         sums = (
             window(memories, place[S] + begin * features * d, count * features * d),
             window(memories, place[Z] + begin * features, count * features),
@@ -234,7 +231,8 @@ def _attend(tiles, sizes, maps, layer, capacity, memories, places, lengths, tabl
         )
         tokens = (q, k, v, window(memories, 0, 0))
         no_mask = np.zeros(0, np.bool_)
-        advance_heads(_map(maps, layer, 0), _map(maps, layer, 1), tokens, no_mask, table, sums, out, sums, 0, count)
+        of_q, of_k = map_of(maps, place[FIRST_MAP], 0), map_of(maps, place[FIRST_MAP], 1)
+        advance_heads(of_q, of_k, tokens, no_mask, table, sums, out, sums, 0, count)
     else:
         size = capacity * d
         cache_k = window(memories, place[CACHE_K] + begin * size, count * size)

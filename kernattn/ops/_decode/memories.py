@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn.ops._decode.gated_loops import Mixer
-from kernattn.ops._decode.loops import FEATURES, KEYS, PEAKS, PLACE_COLUMNS
+from kernattn.ops._decode.heads_loops import FEATURES, FIRST_MAP, OWN_MAPS, PEAKS, PLACE_COLUMNS, WINDOW
+from kernattn.ops._decode.loops import KEYS
 from kernattn.ops._decode.packing import SINGLE, UNIT, Maps
 from kernattn.ops._numba.tiles.packing import zeros_by_lines
 
 
 class Memories:
-    """What layers remember of all sequences: sums s, z and peaks; keys and values; or states and last inputs."""
+    """What layers remember of all sequences: sums s, z and peaks, and windows; keys and values; states and inputs."""
 
     def __init__(
         self, maps: Maps, mixers: Sequence[Mixer | None], sequences: int, key_heads: int, d: int, tokens: int
@@ -32,7 +33,9 @@ class Memories:
             for part, size in enumerate(self._sizes(layer)):
                 places[layer, part] = begin
                 begin += -(-size // UNIT) * UNIT
-        places[:, FEATURES], places[:, PEAKS] = maps.features, maps.peaks
+        columns = {FEATURES: maps.features, PEAKS: maps.peaks, WINDOW: maps.windows, FIRST_MAP: maps.first}
+        for column, numbers in (columns | {OWN_MAPS: maps.own}).items():
+            places[:, column] = numbers
         self.places = places.reshape(-1)
         self.flat = zeros_by_lines(begin + UNIT, SINGLE)
 
@@ -43,7 +46,9 @@ class Memories:
             return self._sequences * m.heads * m.d * m.e, self._sequences * past
         features, heads = self._maps.features[layer], self._sequences * self._heads
         if features:
-            return heads * features * self._d, heads * features, heads * self._maps.peaks[layer]
+            sums = heads * features * self._d, heads * features, heads * self._maps.peaks[layer]
+            tokens = heads * self._maps.windows[layer]
+            return sums if not tokens else (*sums, tokens * self._d, tokens * self._d, tokens)
         return (heads * self.room * self._d,) * 2
 
     def _parts(self, layer: int) -> list[NDArray[np.float32]]:
@@ -51,8 +56,8 @@ class Memories:
         begins, sizes = self._places[layer].tolist(), self._sizes(layer)
         return [self.flat[begin : begin + size] for begin, size in zip(begins, sizes, strict=False)]
 
-    def keep_sums(self, layer: int, *sums: Any) -> None:
-        """Write the sums s, z and peaks of a layer, or its state and the last inputs of its convolution."""
+    def keep(self, layer: int, *sums: Any) -> None:
+        """Write the parts of a layer: sums s, z and peaks, and those of a window; or its state and the last inputs."""
         for place, part in zip(self._parts(layer), sums, strict=True):
             place[:] = np.asarray(part, np.float32).reshape(-1)
 

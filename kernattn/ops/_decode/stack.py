@@ -11,7 +11,7 @@ from kernattn.ops._decode.experts_loops import EXPERT_COLUMNS, Experts
 from kernattn.ops._decode.gated_loops import MIXER_COLUMNS, Mixer
 from kernattn.ops._decode.loops import Sizes, decode
 from kernattn.ops._decode.memories import Memories
-from kernattn.ops._decode.packing import Pair, most_room, packed_maps, packed_weights
+from kernattn.ops._decode.packing import HeadMaps, Pair, most_room, packed_maps, packed_weights
 from kernattn.ops._decode.rows_loops import ACTIVATIONS
 from kernattn.ops._numba.helper_threads import board_for
 
@@ -27,7 +27,7 @@ class Stack:
         sizes: dict[str, Any],
         eps: float,
         pairs: Callable[[], Iterable[Pair]],
-        maps: Sequence[tuple[MapSpec, MapSpec] | None],
+        maps: Sequence[tuple[MapSpec, MapSpec] | HeadMaps | None],
         mixers: Sequence[Mixer | None],
         experts: Sequence[Experts | None],
         kind: int = 0,
@@ -37,12 +37,13 @@ class Stack:
         `kind` is that of 16-bit weights, as loops know it; 0 for float32.
 
         `sizes` are those of `loops.Sizes`, the activation by its name, without what the widest layers need. None among
-        mixers is attention, and then None among maps is exact attention.
+        mixers is attention, and then None among maps is exact attention; a pair is of maps that loops read as they are.
         """
-        rooms = most_room(sizes, [m for m in mixers if m], [each for each in experts if each], not all(mixers))
+        self._maps, self._mixers = packed_maps(maps, sizes["head_width"]), mixers
+        some = [m for m in mixers if m], [each for each in experts if each]
+        rooms = most_room(sizes, *some, not all(mixers), self._maps)
         self._sizes = Sizes(**sizes | rooms | {"activation": ACTIVATIONS.index(sizes["activation"]), "kind": kind})
         self._numbers, self._eps = np.array(self._sizes, np.int64), np.float32(eps)
-        self._maps, self._mixers = packed_maps(maps, self._sizes.head_width), mixers
         self._kinds = tuple(
             np.array([each or (0,) * columns for each in rows], np.int64).reshape(-1)
             for rows, columns in ((mixers, MIXER_COLUMNS), (experts, EXPERT_COLUMNS))
