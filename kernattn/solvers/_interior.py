@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from kernattn._arrays.namespaces import Float64, namespace
-from kernattn.errors import ParameterError
 from kernattn.solvers._losses import Quantile
 from kernattn.solvers._newton import Fit, Problem
 from kernattn.solvers._sweeps import times
@@ -17,6 +16,7 @@ BANDS = 2.0  # widths of the smooth loss: rows that are nearer may change sides
 SHORT = 0.99995  # of the way to the bound
 INSIDE = 0.02  # of the box, that a start is away from its ends
 ITERATIONS = 60
+NEAREST = 1e-13  # of the box, or of the mean residual: no nearer to the bounds, so that many ties do no harm
 ROUNDING = 1e-15  # of the sum: gaps of less are not told from none
 ROUNDS = 20
 
@@ -30,6 +30,7 @@ class Near(NamedTuple):
     high: Float64
     others: Float64  # (M + 1,), the sum of their features times their dual numbers
     penalty: Float64  # (M + 1,)
+    unit: float  # of targets
 
 
 def minimise_pinball(problem: Problem, start: Float64, size: int, tolerance: float, most: int) -> Fit:
@@ -80,7 +81,7 @@ def _gather(problem: Problem, rows: NDArray[np.intp], dual: Float64, size: int, 
     beside = np.full((len(rows), 1), 1.0 if problem.intercept else 0.0)
     features = np.concatenate([problem.rows.take(rows), beside], axis=1)
     penalty = np.append(np.full(size, problem.penalty), 0.0 if problem.intercept else 1.0)
-    return Near(features, problem.y[rows], low[rows], high[rows], others, penalty)
+    return Near(features, problem.y[rows], low[rows], high[rows], others, penalty, problem.loss.width)  # type: ignore[attr-defined]
 
 
 def _follow(near: Near, point: Float64, dual: Float64, tolerance: float, most: int) -> tuple[Float64, Float64, int]:
@@ -89,11 +90,11 @@ def _follow(near: Near, point: Float64, dual: Float64, tolerance: float, most: i
     With u - v = y - f and u, v >= 0, they are where (high - a) u = 0, (a - low) v = 0 and
     :math:`\lambda w = \sum_i a_i \phi_i`.
     """
-    features, y, low, high, others, penalty = near
+    features, y, low, high, others, penalty, unit = near
     room = INSIDE * (high - low)
     a = np.clip(dual, low + room, high - room)
     rest = y - features @ point
-    unit = max(float(np.mean(np.abs(rest))), float(np.finfo(float).tiny))
+    unit = max(float(np.mean(np.abs(rest))), unit)
     u, v = np.maximum(rest, 0) + INSIDE * unit, np.maximum(-rest, 0) + INSIDE * unit
     for step in range(min(ITERATIONS, most)):
         s, t = high - a, a - low
@@ -106,7 +107,10 @@ def _follow(near: Near, point: Float64, dual: Float64, tolerance: float, most: i
         gaps = products, float(np.abs(slack) @ np.maximum(high, -low)), *beyond
         if max(gaps) <= small or products <= ROUNDING * small / tolerance:
             return point, a, step
-        system = _System(features, (s, t, u, v), slack, off, penalty)
+        try:
+            system = _System(features, (s, t, u, v), slack, off, penalty)
+        except np.linalg.LinAlgError:  # rounding is all that is left to find: the gap says how near this is
+            return point, a, step
         zero = np.zeros_like(a)
         _, da, du, dv = system.solve(zero, zero)
         there = min(_room(s, -da), _room(t, da)), min(_room(u, du), _room(v, dv))
@@ -114,7 +118,9 @@ def _follow(near: Near, point: Float64, dual: Float64, tolerance: float, most: i
         aim = products / (2 * len(a)) * (ahead / products) ** 3
         dw, da, du, dv = system.solve(aim + da * du, aim - da * dv)
         far = min(1.0, SHORT * min(_room(s, -da), _room(t, da), _room(u, du), _room(v, dv)))
-        point, a, u, v = point + far * dw, a + far * da, u + far * du, v + far * dv
+        point, a = point + far * dw, a + far * da
+        a = np.clip(a, low + NEAREST * (high - low), high - NEAREST * (high - low))
+        u, v = np.maximum(u + far * du, NEAREST * unit), np.maximum(v + far * dv, NEAREST * unit)
     return point, a, min(ITERATIONS, most)
 
 
@@ -129,10 +135,7 @@ class _System:
         self.q = 1 / (u / s + v / t)
         matrix = (features * self.q[:, None]).T @ features
         np.fill_diagonal(matrix, np.diagonal(matrix) + penalty)
-        try:
-            self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
-        except np.linalg.LinAlgError:
-            raise ParameterError("penalty must be well above the rounding of the sums over rows") from None
+        self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 
     def solve(self, by_u: Float64, by_v: Float64) -> tuple[Float64, Float64, Float64, Float64]:
         """Return steps of the point, of a, u and v that bring s u and t v to the numbers given."""

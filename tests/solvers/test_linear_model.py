@@ -113,6 +113,14 @@ def test_quantiles_have_their_share_of_rows_below():
         assert abs(below - q) <= 25 / 400  # at most as many rows lie on the fit as it has numbers
 
 
+def test_quantiles_of_targets_that_come_again():
+    counts = np.random.default_rng(0).poisson(1.0, 400).astype(float)
+    for penalty in (1e-6, 1.0, 1e4):
+        fit = solve("quantile", y=counts, penalty=penalty, tolerance=1e-6)
+        assert fit.converged
+        assert np.mean(counts <= fit.predict(X) + 1e-6) >= Q - 25 / 400
+
+
 def test_units_and_means_of_targets():
     for loss, moved in (("huber", 1e9 + 1e3 * REAL), ("quantile", 1e9 + 1e3 * REAL)):
         plain, far = solve(loss, penalty=0.1), solve(loss, y=moved, penalty=1e-4)
