@@ -152,8 +152,11 @@ def as_it_is(array: Any) -> Any:
 
 
 def _frozen(phi: Any) -> bool:
-    """Return whether a map is a frozen value, as all should be; what a user wrote may have other numbers later."""
-    return bool(getattr(getattr(type(phi), "__dataclass_params__", None), "frozen", False))
+    """Return whether a map is a frozen value, as all should be; what a user wrote may have other numbers later.
+
+    Its own class says so: one that derives from a frozen one, and is none itself, takes new attributes.
+    """
+    return bool(getattr(vars(type(phi)).get("__dataclass_params__"), "frozen", False))
 
 
 def _on_the_host(backend: str | None, op: Any) -> Callable[..., Any]:

@@ -1,6 +1,7 @@
 """The door of public functions: what crosses as NumPy's arrays, what does not, and what PyTorch knows of it after."""
 
 import weakref
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -220,9 +221,19 @@ class Rising(ka.features.FeatureMap):
         return self
 
 
-def test_maps_that_change_are_asked_each_time():
+@dataclass(frozen=True, eq=False)
+class Frozen(Rising):
+    """Frozen, as a map should be."""
+
+
+class Thawed(Frozen):
+    """Takes new attributes all the same: it is no dataclass itself."""
+
+
+@pytest.mark.parametrize("kind", [Rising, Thawed])
+def test_maps_that_change_are_asked_each_time(kind):
     q, k, v = rows()
-    phi = Rising()
+    phi = kind()
     for power in (1.0, 2.0):
         phi.power = power
         out = ka.linear_attention(q, k, v, phi)
