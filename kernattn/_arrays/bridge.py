@@ -376,6 +376,20 @@ def cast_once(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def uncast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let array operations on states keep their dtypes under autocast."""
+
+    @wraps(function)
+    def run(*states: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is None or not torch._C._is_any_autocast_enabled() or not torch.is_tensor(states[0].s):
+            return function(*states)
+        with torch.autocast(states[0].s.device.type, enabled=False):
+            return function(*states)
+
+    return run
+
+
 def library_of(array: Array) -> Library | None:
     """Return the library that may lend an array; None for those that ops take as they are, and for unknown ones."""
     kind = type(array)

@@ -14,6 +14,12 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     return cast(torch, tensors)
 
 
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Return a product of matrices in their dtype, which autocast leaves as it is."""
+    with torch.autocast(a.device.type, enabled=False):
+        return torch.matmul(a, b)
+
+
 def sums_dtype(x: Tensor) -> torch.dtype:
     """Return the dtype in which sums over x run; without the table of the core, which a graph would guard."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32

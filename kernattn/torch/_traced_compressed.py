@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kernattn._runtime.checks import boolean
 from kernattn.errors import DTypeError, ParameterError, ShapeError
-from kernattn.torch._in_graphs import OPS, autocast, sums_dtype
+from kernattn.torch._in_graphs import OPS, autocast, product, sums_dtype
 from kernattn.torch._plans import BLOCKS
 
 
@@ -56,7 +56,7 @@ def _blocks(x: Tensor, weights: Tensor, q: Tensor, missing: Any) -> Tensor:
     there = torch.arange(length + missing, device=x.device) < length
     whole = torch.where(there[:, None], _rows(x.to(wide), length + missing), 0.0)
     blocks = whole.reshape(*x.shape[:-2], -1, factor * size)
-    return torch.matmul(blocks, weights.to(wide).reshape(factor * size, size))
+    return product(blocks, weights.to(wide).reshape(factor * size, size))
 
 
 def _rows(x: Tensor, count: Any) -> Tensor:

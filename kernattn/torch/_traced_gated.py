@@ -1,5 +1,6 @@
 """Gated attention where `torch.compile` traces it: an op of the graph, and members that are traced below it."""
 
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -102,5 +103,10 @@ def gated_state(
     return GatedStretch(s, gated_linear_attention(k, k, nothing, scale=1.0, state=GatedState(unit), **given)[1].s)
 
 
-merge_gated: Any = vars(_gated_states.merge_gated)["__wrapped__"]  # without flags of NumPy, which no graph traces
+def merge_gated(first: Any, then: Any) -> Any:
+    with torch.autocast(first.s.device.type, enabled=False):
+        return _merge_gated(first, then)
+
+
+_merge_gated: Any = unwrap(_gated_states.merge_gated)  # without flags of NumPy, which no graph traces
 _log_decays: Any = vars(log_decays)["__wrapped__"]

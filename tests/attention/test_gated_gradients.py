@@ -166,6 +166,13 @@ def test_pytorch():
 
         for got, wanted in zip(torch.compile(halves, fullgraph=True, backend="eager")(k), halves(k), strict=True):
             torch.testing.assert_close(got, wanted)
+    narrow = {"beta": beta.float(), "backend": "reference"}
+    parts = [ka.attention.gated_state(x.float(), v.float(), **narrow) for x in (k, k / 2)]
+    wanted = ka.merge_states(*parts)
+    with torch.autocast("cpu", torch.bfloat16):
+        merge = torch.compile(ka.merge_states, fullgraph=True, backend="eager")
+        for found in (ka.merge_states(*parts), merge(*parts)):
+            torch.testing.assert_close(found, wanted)
     mask, spoilt = beta[:, :1] > 0.3, k.clone()
     spoilt[~mask] = torch.nan
     slopes = []
