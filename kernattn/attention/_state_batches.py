@@ -91,7 +91,7 @@ def take_states(state: State, index: Any) -> State:
     array([4., 4.])
     """
     leaves, count = _batch("state", state)
-    places, one = _places(index, count)
+    places, one = places_of(index, count)
     taken = []
     for x in leaves.values():
         xp = namespace(state=x)
@@ -140,7 +140,7 @@ def put_states(state: State, index: Any, states: State, *, reuse_state: bool = F
            [0., 0.]])
     """
     leaves, count = _batch("state", state)
-    places, one = _places(index, count)
+    places, one = places_of(index, count)
     if len(set(places.tolist())) < len(places):
         raise ParameterError(f"index must name each state once; got {shown(index)}")
     new = leaves_of("states", states)
@@ -174,7 +174,7 @@ def _batch(name: str, state: Any) -> tuple[dict[str, Array], int]:
     return leaves, counts.pop()
 
 
-def _places(index: Any, count: int) -> tuple[NDArray[np.int64], bool]:
+def places_of(index: Any, count: int) -> tuple[NDArray[np.int64], bool]:
     """Return which of so many an index asks for, and whether it is a single one."""
     allowed = f"index must be an int, a slice, or a sequence of int or of {count} bool"
     if isinstance(index, slice):

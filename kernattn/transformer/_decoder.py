@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from kernattn._runtime.checks import instance_of
 from kernattn.attention import LinearState, WindowState
 from kernattn.attention._mechanisms.hybrid import scale_of
 from kernattn.attention._mechanisms.window_states import window_of
+from kernattn.attention._state_batches import places_of
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.ops.dispatch import missing
 from kernattn.transfer import Heads, Transfer
@@ -163,27 +165,69 @@ class Decoder:
         """
         instance_of("state", state, State)
         lead = tuple(state.positions.shape)
-        check_remembered("state", self._config, self._how, state.layers, lead)
+        kept, lengths = self._checked(state, lead)
         positions = np.array(state.positions, np.int64).reshape(-1)
-        count = len(positions)
+        memories = self._stack.memories(len(positions), int(lengths.max()))
+        self._lead, self._positions, self._lengths, self._memories = lead, positions, lengths, memories
+        self._write(np.arange(len(positions)), kept, lengths)
+
+    def put(self, index: Any, state: State) -> None:
+        """Let other sequences take the places of some, and the others go on: who ends makes room for who comes.
+
+        Parameters
+        ----------
+        index : int, slice, or sequence or array of int or bool
+            Which sequences of the batch, each once, as `kernattn.put_states` takes them.
+        state : State
+            What `prefill` or `step` returned for so many sequences, which is copied; for an int, for one without a
+            batch's axis.
+
+        Raises
+        ------
+        DTypeError, StateMismatchError, ParameterError
+            Before any work, if there is no batch, or an argument does not fit.
+        """
+        instance_of("state", state, State)
+        if self._lead is None or len(self._lead) != 1:
+            given = "none" if self._lead is None else f"leading axes {self._lead}"
+            raise ParameterError(f"a batch of sequences must be decoded, by prefill or begin; got {given}")
+        places, one = places_of(index, *self._lead)
+        lead, given_lead = () if one else (len(places),), tuple(state.positions.shape)
+        if given_lead != lead or len(set(places.tolist())) < len(places):
+            raise StateMismatchError(
+                f"state must have the leading axes {lead} of index, which names each sequence once; got {given_lead}"
+            )
+        kept, lengths = self._checked(state, lead)
+        if not len(places):
+            return
+        self._memories = self._memories.with_room(int(lengths.max()))
+        self._positions, self._lengths = self._positions.copy(), self._lengths.copy()
+        self._positions[places], self._lengths[places] = np.reshape(state.positions, -1), lengths
+        self._write(places, kept, lengths)
+
+    def _checked(self, state: State, lead: tuple[int, ...]) -> tuple[list[Any], NDArray[np.int64]]:
+        """Return what layers take over, and how many tokens those of exact attention keep of each sequence."""
+        check_remembered("state", self._config, self._how, state.layers, lead)
+        count = prod(lead)
         kept = [self._taken_over(layer, each, lead, count) for layer, each in enumerate(state.layers)]
         exact = [each for each in kept if not isinstance(each, LinearState | WindowState | GatedLayer)]
         lengths = np.zeros(count, np.int64) if not exact else exact[0][2].astype(np.int64)
         if not all(np.array_equal(each[2], lengths) for each in exact):
             raise StateMismatchError("layers of exact attention must have seen equally many tokens")
-        longest = int(lengths.max())
-        memories = self._stack.memories(count, longest)
+        return kept, lengths
+
+    def _write(self, rows: NDArray[np.int64], kept: list[Any], lengths: NDArray[np.int64]) -> None:
+        """Write what layers take over into the memory of some sequences."""
         for layer, each in enumerate(kept):
             if isinstance(each, LinearState):
-                memories.keep(layer, each.s, each.z, each.peak)
+                self._memories.keep(layer, rows, each.s, each.z, each.peak)
             elif isinstance(each, WindowState):
-                memories.keep(layer, each.s, each.z, each.peak, *_ring(each, lengths))
+                self._memories.keep(layer, rows, each.s, each.z, each.peak, *_ring(each, lengths))
             elif isinstance(each, GatedLayer):
-                memories.keep(layer, each.s, () if each.window is None else each.window)
+                self._memories.keep(layer, rows, each.s, () if each.window is None else each.window)
             else:
-                memories.keep_tokens(layer, *each[:2])
-        self._lead, self._positions, self._lengths, self._memories = lead, positions, lengths, memories
-        self._furthest, self._longest = int(positions.max()), longest
+                self._memories.keep_tokens(layer, rows, *each[:2])
+        self._furthest, self._longest = int(self._positions.max()), int(self._lengths.max())
 
     def _taken_over(self, layer: int, state: Any, lead: tuple[int, ...], count: int) -> Any:
         """Return sums or a state, or keys and values (B h, n, d) with those that are there first, and how many (B,)."""

@@ -129,15 +129,10 @@ def test_a_sequence_has_the_same_bits_in_every_company(kind, form):
     state = prefill(params, config, x[:, :1], attention=KINDS[kind])[1]
     for rows, found in ((slice(37), together), (slice(20, 21), alone), (slice(18, 21), alone)):
         decoder = Decoder(params, config, attention=KINDS[kind])
-        decoder.begin(_of_sequences(state, rows))
+        decoder.begin(ka.take_states(state, rows))
         found.append([decoder.step(x[rows, t]) for t in range(1, 12)][-1])
     assert np.array_equal(together[0][20], alone[0][0])
     assert np.array_equal(together[0][18:21], alone[1])
-
-
-def _of_sequences(state, rows):
-    layers = (type(layer)(*(x[rows] if hasattr(x, "shape") else x for x in layer)) for layer in state.layers)
-    return state._replace(layers=tuple(layers), positions=state.positions[rows])
 
 
 @pytest.mark.parametrize(
@@ -153,6 +148,38 @@ def test_prompts_of_unequal_length(kind, form):
     for t in range(4):
         out, state = step(params, config, state, x[:, t], attention=attention)
         np.testing.assert_allclose(decoder.step(x[:, t]), out, atol=1e-5 * np.abs(out).max())
+
+
+JOINED = [("usual", "mixed"), ("mamba", "exact"), ("qwen", "exact"), ("usual", "a map each")]
+
+
+@pytest.mark.parametrize(("form", "kind"), JOINED)
+@pytest.mark.parametrize("index", [1, [2, 0], [False, True, True]])
+def test_sequences_join_and_leave(form, kind, index):
+    """Those that stay and those that come have the bits that they have in batches of their own."""
+    config, params = model(**FORMS[form])
+    how = HEADS[kind] if kind in HEADS else KINDS[kind]
+    x = tokens(3, 12)
+    others = tokens(3, 40)[:, ::-1]
+    apart = Decoder(params, config, attention=how)
+    mixed, new = (Decoder(params, config, attention=how) for _ in range(2))
+    apart.prefill(x[:, :4])
+    mixed.prefill(x[:, :4])
+    places = np.arange(3)[index]
+    _, state = prefill(params, config, others[places, :36], attention=how)
+    new.begin(state if places.ndim else ka.stack_states([state]))
+    for t in range(4, 6):
+        np.testing.assert_array_equal(mixed.step(x[:, t]), apart.step(x[:, t]))
+    mixed.put(index, state)
+    rest = np.setdiff1d(np.arange(3), places)
+    for t in range(6, 10):
+        given = x[:, t].copy()
+        given[places] = others[places, t + 30]
+        out, wanted = mixed.step(given), apart.step(x[:, t])
+        np.testing.assert_array_equal(out[rest], wanted[rest])
+        np.testing.assert_array_equal(
+            out[places], new.step(others[np.atleast_1d(places), t + 30]).reshape(out[places].shape)
+        )
 
 
 @pytest.mark.parametrize("gated", [None, (GATED, None)])
@@ -265,3 +292,22 @@ def test_refusals():
         decoder.begin(prefill(theirs, mixed, tokens(2, 4))[1])
     with pytest.raises(StateMismatchError, match="layer 0 must hold"):
         decoder.begin(prefill(params, config, tokens(2, 4))[1])
+
+
+def test_what_does_not_fit_a_place_is_refused():
+    config, params = model()
+    decoder = Decoder(params, config, attention=FAVOR)
+    _, state = prefill(params, config, tokens(2, 4), attention=FAVOR)
+    with pytest.raises(ParameterError, match="by prefill or begin; got none"):
+        decoder.put([0, 1], state)
+    decoder.prefill(tokens(2, 4))
+    before = decoder._memories.flat.copy()
+    for index in (0, [0], [1, 1]):
+        with pytest.raises(StateMismatchError, match=r"the leading axes .* got \(2,\)"):
+            decoder.put(index, state)
+    with pytest.raises(ParameterError, match="from -2 to 1, as there are 2; got"):
+        decoder.put([0, 2], state)
+    other = ka.random_features(ka.kernels.Softmax(), dim=6, num_features=16, rng=9)
+    with pytest.raises(StateMismatchError, match="another map"):
+        decoder.put([0, 1], prefill(params, config, tokens(2, 4), attention=other)[1])
+    np.testing.assert_array_equal(decoder._memories.flat, before)

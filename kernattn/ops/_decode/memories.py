@@ -56,20 +56,20 @@ class Memories:
         begins, sizes = self._places[layer].tolist(), self._sizes(layer)
         return [self.flat[begin : begin + size] for begin, size in zip(begins, sizes, strict=False)]
 
-    def keep(self, layer: int, *sums: Any) -> None:
-        """Write the parts of a layer: sums s, z and peaks, and those of a window; or its state and the last inputs."""
+    def keep(self, layer: int, rows: NDArray[np.int64], *sums: Any) -> None:
+        """Write what a layer has of some sequences: sums s, z and peaks, and a window; or a state and last inputs."""
         for place, part in zip(self._parts(layer), sums, strict=True):
-            place[:] = np.asarray(part, np.float32).reshape(-1)
+            place.reshape(self._sequences, -1)[rows] = np.asarray(part, np.float32).reshape(len(rows), -1)
 
-    def keep_tokens(self, layer: int, k: NDArray[Any], v: NDArray[Any]) -> None:
-        """Write keys and values (heads, n, d) of the tokens so far, as many as there is room for."""
-        heads = self._sequences * self._heads
+    def keep_tokens(self, layer: int, rows: NDArray[np.int64], k: NDArray[Any], v: NDArray[Any]) -> None:
+        """Write keys and values (heads, n, d) of some sequences' tokens so far, as many as there is room for."""
+        heads = len(rows) * self._heads
         whole = np.zeros((heads, self.room, self._d), np.float32)
-        keys, values = self._parts(layer)
+        keys, values = (part.reshape(self._sequences, -1) for part in self._parts(layer))
         whole[:, : k.shape[1]] = k[:, : self.room]
-        keys[:] = whole.reshape(heads, -1, KEYS, self._d).transpose(0, 1, 3, 2).reshape(-1)
+        keys[rows] = whole.reshape(heads, -1, KEYS, self._d).transpose(0, 1, 3, 2).reshape(len(rows), -1)
         whole[:, : v.shape[1]] = v[:, : self.room]
-        values[:] = whole.reshape(-1)
+        values[rows] = whole.reshape(len(rows), -1)
 
     def with_room(self, tokens: int) -> Memories:
         """Return these memories, or where they have no room after so many tokens, larger ones of the same tokens."""
