@@ -10,7 +10,11 @@ from kernattn.ops.causal.gpu import causal
 from oracles import allowed
 from seam import CAUSAL
 
-CASES = [(kind, "float32") for kind in KINDS] + [("exp", "bfloat16"), ("sincos", "bfloat16"), ("exp", "float64")]
+CASES = [(kind, "float32") for kind in KINDS if kind != "elu1"] + [
+    ("exp", "bfloat16"),
+    ("sincos", "bfloat16"),
+    ("exp", "float64"),
+]
 N = 150
 
 
@@ -50,7 +54,7 @@ def test_where_the_sequence_ends(cupy, slab_tiles, kind, n):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_chunks_end_before_keys_that_lie_far_above(cupy, dtype):
     """Every key of a hundred times its predecessors' size, and back: rows before a jump are themselves, and right."""
-    spec, (q, k, v), _ = problem(cupy, "exp_pair", dtype)
+    spec, (q, k, v), _ = problem(cupy, "exp_pair" if dtype == "float32" else "exp", dtype)
     size = np.where(np.arange(N) % 23 < 3, 100.0, 0.1)[:, None]
     k = k * cupy.asarray(size.astype(k.dtype))
     before = run(spec, q, k, v)

@@ -67,7 +67,8 @@ def test_cotangents(cupy, monkeypatch, rule, gate, dtype):
     monkeypatch.setattr("kernattn.ops.gated_vjp.gpu.reference", None)
     for n, heads, normalise in ((150, (2, 1), True), (21, (2, 3), False)):
         check(cupy, problem(rule, gate, n, 21, COLUMNS[gate], heads=heads), dtype, normalise)
-    check(cupy, problem(rule, gate, 20, 8, 70, masked=False, segments=0, resumed=False), dtype)
+    if (rule, gate) != ("delta", "scalar"):  # with channels these do both
+        check(cupy, problem(rule, gate, 20, 8, 70, masked=False, segments=0, resumed=False), dtype)
 
 
 @pytest.mark.parametrize("rule", ["delta", "pair"])

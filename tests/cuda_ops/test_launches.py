@@ -76,7 +76,7 @@ def test_a_device_with_little_shared_memory(cupy, monkeypatch, op):
 def test_what_has_no_room_is_refused_with_the_reason(cupy, monkeypatch):
     """In double precision, gradients of causal attention on Turing."""
     monkeypatch.setattr(runtime, "limits", lambda: LIMITS[75])
-    spec, *_ = arrays(cupy, "exp_pair", 1, 5, 7, 37)
+    spec, *_ = arrays(cupy, "exp", 1, 5, 7, 37)
     options = {"masked": False, "segments": 0, "resumed": False}
     given = caused(cupy, spec, "float64", (2,), (2,), 70, 5, 7, **options)
     with pytest.raises(BackendUnavailable, match=r"needs \d+ bytes of shared memory; this device offers 65536"):
@@ -129,7 +129,7 @@ def test_tiles_are_counted_in_x(cupy, monkeypatch):
     monkeypatch.setattr(runtime, "GRID", (2**31 - 1, 1))
     rng = np.random.default_rng(0)
     x = array(cupy, rng.normal(size=(2, 20, 5)), "float32")
-    spec = specs(rng, "relu", 5, 100)
+    spec = specs(rng, "sincos", 5, 100)
     phi = features_of(to64(x), spec).values
     outer, moment = gram(x, x, spec, False)
     np.testing.assert_allclose(to64(outer), np.swapaxes(phi, -1, -2) @ phi, rtol=1e-4, atol=1e-4)

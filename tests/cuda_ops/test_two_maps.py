@@ -66,8 +66,12 @@ def test_a_public_one(cupy):
     laws.forms_agree(phi, q[:, :10], k[:, :10], v[:, :10], GPU, cut=4)
 
 
-@pytest.mark.parametrize("kind", ["exp", "sincos", "relu", "gaussian"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(kind, "float32") for kind in ("exp", "sincos", "relu", "gaussian")]
+    + [(kind, "bfloat16") for kind in ("exp", "sincos", "gaussian")]
+    + [pytest.param("relu", "bfloat16", marks=pytest.mark.slow)],
+)
 def test_peaks_that_are_no_powers_of_two(cupy, slab_tiles, kind, dtype):
     """A state in other units reads, resumes and steps as in its own."""
     slab_tiles(1)
