@@ -17,7 +17,7 @@ INCLUDE = Path(__file__).parent / "include"
 HEADER = "cuda_on_cpu.h"
 RUNTIME = Path(__file__).parent / "runtime.cc"
 KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(')
-FLAGS = ("-std=c++20", "-O1", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-ffp-contract=fast")
+FLAGS = ("-std=c++20", "-Og", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-ffp-contract=fast")
 WARNINGS = (
     "-Wall",
     "-Wno-unknown-pragmas",
