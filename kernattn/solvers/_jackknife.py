@@ -15,6 +15,7 @@ from kernattn.solvers._ridge import Ridge
 from kernattn.solvers._spectrum import BLOCK, project
 
 SAME = 1e-3  # of the coordinates of the targets: rows that differ from those that were fitted by less are theirs
+EPS = float(np.finfo(float).eps)
 
 
 class Interval(NamedTuple):
@@ -92,16 +93,23 @@ def jackknife(
     targets = to_numpy64(y).reshape(n, -1) - spectrum.y_mean
     mine = spectrum.mean @ spectrum.vectors
     turned, there = (to_numpy64(project(fit.phi, rows, spectrum.vectors, mine, backend)) for rows in (x, new))
-    held = turned.T @ targets if targets.shape[1] == spectrum.coordinates.shape[1] else np.inf
-    off = np.linalg.norm(held - spectrum.coordinates) > SAME * np.linalg.norm(spectrum.coordinates)
-    if n != spectrum.count or off:
+    if n != spectrum.count or not _are_of(spectrum.coordinates, turned, targets, spectrum.y_mean):
         raise ParameterError("x and y must be the rows that were fitted, all of them, and without weights")
-    rank = int(np.ceil(coverage * (n + 1)))
+    rank = int(np.ceil(coverage * (n + 1) * (1 - 2 * EPS)))  # .55 of 100 rows are 55, and not 55.00000000000001
     if rank > n:
         raise ParameterError(f"coverage must be at most {n / (n + 1):.6g} with {n} rows; got {coverage}")
     ends = [_ends(fit, turned, there, targets, column, rank) for column in range(targets.shape[1])]
     low, high = (np.stack(each, axis=-1) + spectrum.y_mean for each in zip(*ends, strict=True))
     return Interval(*(like(fit._shape(each), new) for each in (low, high)))
+
+
+def _are_of(coordinates: Float64, turned: Float64, targets: Float64, level: Float64) -> bool:
+    """Return whether each target (n, c) has the coordinates (M, c) that were fitted, but for rounding about a level."""
+    if targets.shape[1] != coordinates.shape[1]:
+        return False
+    rounding = len(targets) * EPS * np.abs(level) * np.linalg.norm(turned)
+    off = np.linalg.norm(turned.T @ targets - coordinates, axis=0)
+    return bool(np.all(off <= SAME * np.linalg.norm(coordinates, axis=0) + rounding))
 
 
 def _ends(
@@ -112,7 +120,7 @@ def _ends(
     shrunk = turned / (spectrum.values + fit.penalty[column])
     coordinates = spectrum.coordinates[:, column]
     leverage = np.sum(turned * shrunk, axis=1) + spectrum.share
-    residual = (targets[:, column] - shrunk @ coordinates) / np.maximum(1 - leverage, np.finfo(float).eps)
+    residual = (targets[:, column] - shrunk @ coordinates) / np.maximum(1 - leverage, EPS)
     size = np.abs(residual)
     weights = coordinates / (spectrum.values + fit.penalty[column])
     low, high = np.empty(len(there)), np.empty(len(there))

@@ -45,7 +45,8 @@ class LinearModel:
     converged : bool
         Whether the sum is proved to be, or is by its curvature, within `tolerance` of the least.
     scale : float
-        Huber's sigma; NaN of other losses.
+        Huber's sigma; NaN of other losses. It is held above 1e-6 of the targets' mean deviation: where most rows are
+        fitted exactly the sum would have it at 0, and `converged` is of the sum whose scale is no less.
     classes : (k,) numpy.ndarray
         The labels, sorted, of rows whose weight is not 0; of numbers, none.
     """
@@ -219,8 +220,10 @@ def fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
         smooth = minimise(problem, start, size, FIRST_TOLERANCE, most)
         fit = minimise_pinball(problem, smooth.point, size, tolerance, most)
     else:
-        fit = minimise(problem, start, size, tolerance, most)
+        fit = minimise(problem, start, size, tolerance, most, sure=True)
     fit.point[size] += begin.shift
+    if isinstance(loss, Huber):
+        fit.point[size + 1] = np.logaddexp(np.log(loss.least), fit.point[size + 1])
     return fit
 
 

@@ -137,12 +137,23 @@ def some_of(rows: NDArray[np.intp], size: int) -> tuple[NDArray[np.intp], float]
     return drawn, len(rows) / most
 
 
-def minimise(problem: Problem, start: Float64, size: int, tolerance: float, most: int, metric: Metric = hessian) -> Fit:
+def minimise(
+    problem: Problem,
+    start: Float64,
+    size: int,
+    tolerance: float,
+    most: int,
+    metric: Metric = hessian,
+    *,
+    sure: bool = False,
+) -> Fit:
     """Return the least point: where the sum cannot fall by more than `tolerance` of itself.
 
-    Steps are those of L-BFGS (Liu and Nocedal 1989) from the metric on.
+    Steps are those of L-BFGS (Liu and Nocedal 1989) from the metric on. An older metric may be of rows that have a
+    curvature no more, and then it makes little of what is left: to be `sure`, the metric of the place itself must say
+    that little is left, and a step down it must find no more than that.
     """
-    place, left, since = problem.at(start, size), np.inf, 0
+    place, since, converged = problem.at(start, size), 0, False
     pairs: list[tuple[Float64, Float64]] = []
     solve = metric(problem, place, size)
     for step in range(most + 1):
@@ -150,15 +161,23 @@ def minimise(problem: Problem, start: Float64, size: int, tolerance: float, most
             solve, since, pairs = metric(problem, place, size), 0, []
         direction = -_two_loops(place.gradient, pairs, solve)
         slope = float(place.gradient @ direction)
-        left = -SURE * slope / 2
-        if left <= tolerance * place.value or step == most:
+        converged = -SURE * slope / 2 <= tolerance * place.value
+        if converged and sure and since:
+            solve, since, pairs = metric(problem, place, size), 0, []
+            direction = -solve(place.gradient)
+            slope = float(place.gradient @ direction)
+            converged = -SURE * slope / 2 <= tolerance * place.value
+        if step == most or (converged and not sure):
             break
         found = _step(problem, place, direction, slope, size)
         if found is None:  # rounding is all that is left to find
             break
+        last = converged and place.value - found.value <= tolerance * place.value
         pairs.append((found.point - place.point, found.gradient - place.gradient))
         place, since = found, since + 1
-    return Fit(place.point, step, bool(left <= tolerance * place.value))
+        if last:
+            break
+    return Fit(place.point, step, converged)
 
 
 def _step(problem: Problem, place: Place, direction: Float64, slope: float, size: int) -> Place | None:
@@ -167,7 +186,7 @@ def _step(problem: Problem, place: Place, direction: Float64, slope: float, size
     if trial.value < place.value and abs(float(trial.gradient @ direction)) <= -ENOUGH * slope:
         return trial
     line, unit = problem.along(place, trial, size), 1.0
-    if not np.isfinite(trial.scores).all():
+    if not np.isfinite(trial.scores).all() or not line(0.0)[1] < 0:
         return None
     far = 1.0
     while not np.isfinite(line(far)[0]):

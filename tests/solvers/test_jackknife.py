@@ -57,8 +57,26 @@ def test_every_kind_of_array(kind):
         np.testing.assert_allclose(to_numpy(ours), theirs, rtol=1e-9)
 
 
+def test_ranks_are_of_decimals():
+    """0.55 * 100 is above 55 in floating point, and the quantile is the 55th all the same."""
+    x = RNG.standard_normal((99, 2))
+    fit = fitted(x, x[:, 0] ** 2, 0.1)
+    exactly = ka.solvers.jackknife(fit, NEW, x=x, y=x[:, 0] ** 2, coverage=0.5499)
+    for ours, theirs in zip(ka.solvers.jackknife(fit, NEW, x=x, y=x[:, 0] ** 2, coverage=0.55), exactly, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_target_that_is_constant():
+    y = np.column_stack([Y[:, 0], np.full(30, 0.1)])
+    low, high = ka.solvers.jackknife(fitted(y=y), NEW, x=X, y=y)
+    np.testing.assert_allclose([low[:, 1], high[:, 1]], 0.1)
+
+
 def test_errors():
     fit = fitted()
+    large = Y * [1e6, 1.0]  # beside which the other target is small
+    with pytest.raises(ParameterError, match="x and y must be the rows that were fitted"):
+        ka.solvers.jackknife(fitted(y=large), NEW, x=X, y=np.column_stack([large[:, 0], Y[::-1, 1]]))
     for options in ({"x": X[:-1], "y": Y[:-1]}, {"y": Y[:, 0]}, {"y": Y[::-1].copy()}, {"x": X + 1.0}):
         with pytest.raises(ParameterError, match="x and y must be the rows that were fitted"):
             ka.solvers.jackknife(fit, NEW, **({"x": X, "y": Y} | options))

@@ -121,6 +121,24 @@ def test_quantiles_of_targets_that_come_again():
         assert np.mean(counts <= fit.predict(X) + 1e-6) >= Q - 25 / 400
 
 
+def test_separable_classes_converge_where_little_is_left():
+    """A Hessian of rows that have come beyond the hinge since makes too little of what is left."""
+    x, y = X[:80], np.where(np.sin(3 * X[:80, 0]) + X[:80, 1] > 0, 1.0, -1.0)
+    sums = []
+    for tolerance in (1e-6, 1e-13):
+        fit = solve("squared_hinge", x, y=y, penalty=1e-8, tolerance=tolerance)
+        assert fit.converged
+        short = np.maximum(1 - y * (PHI(x) @ fit.weights + fit.intercept), 0)
+        sums.append(short @ short + 5e-9 * np.sum(fit.weights**2))
+    assert sums[0] <= sums[1] * (1 + 1e-6)
+
+
+def test_the_scale_of_rows_that_are_fitted_exactly_is_that_of_the_sum():
+    y = PHI(X[:20]).sum(axis=1)
+    fit = solve("huber", X[:20], y=y, penalty=1e-6)
+    np.testing.assert_allclose(fit.scale, 1e-6 * np.mean(np.abs(y - np.median(y))), rtol=0.1)
+
+
 def test_units_and_means_of_targets():
     for loss, moved in (("huber", 1e9 + 1e3 * REAL), ("quantile", 1e9 + 1e3 * REAL)):
         plain, far = solve(loss, penalty=0.1), solve(loss, y=moved, penalty=1e-4)
