@@ -99,7 +99,8 @@ def __getattr__(name: str) -> Any:
     if name in _EDGES:
         raise AttributeError(f"kernattn.{name} is not imported yet: import kernattn.{name} first")
     if name not in __all__:
-        raise AttributeError(f"module 'kernattn' has no attribute {name!r}")
+        there = _imported("kernattn._runtime.elsewhere").WHERE.get(name)
+        raise AttributeError(f"module 'kernattn' has no attribute {name!r}{(there and f': that is {there}') or ''}")
     home = _imported(f"kernattn.{_HOMES[name]}")
     value = home if name in _ROOMS else getattr(home, name)
     globals()[name] = value

@@ -1,5 +1,6 @@
 """What cannot work is refused before any work, by an error that names what was given and what is allowed."""
 
+import inspect
 import re
 
 import numpy as np
@@ -193,6 +194,20 @@ def test_maps_check_their_input():
         (lambda: ka.random_features(ka.kernels.Softmax(), 4, 16, projection="fast_food"), "did you mean 'fastfood'?"),
         (lambda: ka.features.nystrom(x(9, 4), ka.kernels.Gaussian(), 4, method="random"), "'uniform'"),
         (lambda: ka.features.nystrom(x(9, 4), ka.kernels.Gaussian(), 10), "the 9 rows"),
+        (lambda: ka.features.nystrom(x(9, 4), ka.kernels.Gaussian(), n_components=4), "num_landmarks here"),
+        (lambda: ka.random_features(ka.kernels.Gaussian(), 4, n_components=16), "num_features here"),
+        (lambda: ka.random_features(ka.kernels.Gaussian(), 4, 16, seed=0), "rng here"),
+        (lambda: ka.random_features(ka.kernels.Gaussian(), 4, 16, kind="iid"), "it takes kernel, dim, num_features,"),
+        (lambda: ka.solvers.ridge(None, alpha=1.0), "penalty here"),
+        (lambda: ka.solvers.kernel_ridge(x(9, 4), x(9), ka.kernels.Gaussian(), C=1.0), "1 / penalty"),
+        (lambda: ka.linear_attention(x(3, 4), x(3, 4), x(3, 4), DRAWN, attn_mask=None), "key_mask is True where"),
+        (lambda: ka.linear_attention(x(3, 4), x(3, 4), x(3, 4), DRAWN, is_causal=True), "causal_linear_attention"),
+        (lambda: ka.linear_attention(x(3, 4), x(3, 4), x(3, 4), DRAWN, scale=1.0), "Softmax(scale=...)"),
+        (lambda: ka.softmax_attention(x(3, 4), x(3, 4), x(3, 4), is_causal=True), "causal here"),
+        (lambda: ka.softmax_attention(query=x(3, 4), key=x(3, 4), value=x(3, 4)), "q, k and v here"),
+        (lambda: ka.softmax_attention(x(3, 4), x(3, 4), x(3, 4), pattern=np.eye(3) > 0), "from_mask(mask)"),
+        (lambda: ka.patterns.from_mask(np.eye(3)), "mask == 0"),
+        (lambda: ka.kernel_attention(x(3, 4), x(3, 4), x(3, 4), ka.kernels.Gaussian(), mask=None), "key_mask"),
     ],
 )
 def test_names_of_other_libraries_are_told(call, words):
@@ -208,6 +223,37 @@ def test_keywords_of_ones_own_are_no_others():
         ka.kernels.Gaussian(gammas=0.1)
     with pytest.raises(ValueError, match=r"got 'none'$"):
         ka.random_features(ka.kernels.Softmax(), 4, 16, projection="none")
+
+
+def test_errors_inside_a_function_are_left_alone():
+    """What a kernel of one's own makes of keywords is not what the function was given."""
+
+    def weigh(x, /):
+        return x
+
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'alpha'$"):
+        elsewhere.told_keywords(lambda rows: weigh(rows, alpha=1))(3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", sorted(elsewhere.WHERE))
+def test_what_is_looked_for_in_kernattn_itself_is_told(name):
+    place = elsewhere.WHERE[name]
+    with pytest.raises(AttributeError, match=re.escape(f"{name!r}: that is {place}")):
+        getattr(ka, name)
+    for path in re.findall(r"(?:ka|kernattn)\.([\w.]+)", place):
+        room, _, member = path.partition(".")
+        if room != "sklearn":
+            assert callable(getattr(getattr(ka, room), member) if member else getattr(ka, room))
+
+
+def test_every_parameter_that_is_told_is_one():
+    """What stands for a keyword is a parameter of a public function or class."""
+    rooms = (ka, ka.features, ka.kernels, ka.solvers)
+    public = [getattr(room, name) for room in rooms for name in room.__all__]
+    takes = {"random_state", "ridge"}  # of estimators, whose test is beside them
+    takes |= {name for each in public if inspect.isfunction(each) for name in inspect.signature(each).parameters}
+    takes |= {name for each in ka.kernels.KERNELS.values() for name in inspect.signature(each).parameters}
+    assert {name for told in elsewhere.KEYWORDS.values() for name in told} <= takes
 
 
 def test_every_name_that_is_told_is_one():

@@ -14,6 +14,7 @@ import numpy as np
 from kernattn._arrays.bridge import CannotLend, Torch, library_of
 from kernattn._arrays.hooks import edge
 from kernattn._arrays.replay import Replay, as_it_is, call_of
+from kernattn._runtime.elsewhere import tell_keyword
 from kernattn.errors import KernattnError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -149,21 +150,25 @@ def crossed_at_once(function: F) -> F:
 
     @wraps(function)
     def called(*args: Any, **options: Any) -> Any:
-        if options and len(args) < len(names) and names[len(args)] in options:
-            args = _placed(names, args, options)
-        for x in args:
-            kind = type(x)
-            if kind is np.ndarray:
-                break
-            door = _doors[kind] if kind in _doors else _door_for(x)
-            if door is not None:
-                if door.watched() or not x.is_cpu or (options and _is_reference(options.get("backend"))):
+        try:
+            if options and len(args) < len(names) and names[len(args)] in options:
+                args = _placed(names, args, options)
+            for x in args:
+                kind = type(x)
+                if kind is np.ndarray:
                     break
-                found = _crossed(door, x, replay, args, options)
-                if found is NotImplemented:
-                    break
-                return found
-        return function(*args, **options)
+                door = _doors[kind] if kind in _doors else _door_for(x)
+                if door is not None:
+                    if door.watched() or not x.is_cpu or (options and _is_reference(options.get("backend"))):
+                        break
+                    found = _crossed(door, x, replay, args, options)
+                    if found is NotImplemented:
+                        break
+                    return found
+            return function(*args, **options)
+        except TypeError as error:
+            tell_keyword(function, error)
+            raise
 
     return called  # type: ignore[return-value]
 

@@ -1,9 +1,10 @@
 """What other libraries call things, and what to write here: the last words of errors about names and keywords."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from functools import wraps
 from inspect import signature
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 _GAUSSIAN = "that is 'gaussian' here"
 _FOURIER = "random Fourier features are 'trigonometric', and 'phase' with one cosine for each frequency"
@@ -49,15 +50,62 @@ NAMES: dict[str, dict[str, str]] = {  # by parameter, in small letters without s
     "method": {"random": "that is 'uniform' here", "nystroem": _LANDMARKS, "nystrom": _LANDMARKS},
 }
 
+_FEATURES = {"num_features": "that is num_features here", "num_landmarks": "that is num_landmarks here"}
+_SEED = {"random_state": "that is random_state here, as in scikit-learn", "rng": "that is rng here"}
+_PENALTY = {
+    "ridge": "that is ridge here",
+    "penalty": "that is penalty here",
+    "penalties": "these are penalties here",
+    "noise": "that is noise**2 here",
+}
+_CAUSAL = {
+    "causal": "that is causal here",
+    "phi": "ka.causal_linear_attention is causal, ka.linear_attention is not",
+    "q": "it is causal, and ka.softmax_attention(causal=False) is not",
+}
+_PATTERN = "pattern=ka.patterns.from_mask(mask), True where a query sees a key"
+_MASK = {
+    "pattern": f"write {_PATTERN}, or key_mask and key_bias for what holds of a key in all rows",
+    "key_mask": f"key_mask is True where there is a key; any other mask takes ka.softmax_attention with {_PATTERN}",
+}
+_HEADS = {"q": "heads are a leading axis: (..., heads, n, d), and leading axes broadcast"}
+
 KEYWORDS: dict[str, dict[str, str]] = {  # and by the parameter that takes its place
     "gamma": {"lengthscale": "write lengthscale = 1 / sqrt(2 gamma) for a Gaussian kernel, 1 / gamma for a Laplacian"},
     **{key: {"lengthscale": "that is lengthscale here"} for key in ("length_scale", "sigma", "bandwidth")},
-    **{key: {"num_features": "that is num_features here"} for key in ("n_components", "n_features")},
-    "alpha": {"ridge": "that is ridge here", "noise": "that is noise**2 here"},
-    "penalty": {"ridge": "that is ridge here"},
-    "C": {"ridge": "C is 1 / ridge here"},
-    **{key: {"random_state": "that is random_state here, as in scikit-learn"} for key in ("rng", "seed")},
+    **dict.fromkeys(("n_components", "n_features", "nb_features", "m"), _FEATURES),
+    **{key: {"dim": "that is dim here"} for key in ("d", "in_features", "input_dim", "head_dim")},
+    **dict.fromkeys(("alpha", "penalty", "reg", "lam", "weight_decay"), _PENALTY),
+    "C": {"ridge": "C is 1 / ridge here", "penalty": "C is 1 / penalty here"},
+    **dict.fromkeys(("random_state", "rng", "seed"), _SEED),
+    "sample_weight": {"weights": "that is weights here"},
+    "fit_intercept": {"intercept": "that is intercept here"},
+    "max_iter": {"max_iterations": "that is max_iterations here"},
+    "tol": {"tolerance": "that is tolerance here"},
+    **{key: {"q": "these are q, k and v here"} for key in ("query", "key", "value")},
+    **dict.fromkeys(("causal", "is_causal"), _CAUSAL),
+    **dict.fromkeys(("mask", "attn_mask"), _MASK),
+    "key_padding_mask": {"key_mask": "write key_mask=~key_padding_mask, True where there is a key"},
+    "attention_mask": {"key_mask": "write key_mask=attention_mask != 0, True where there is a key"},
+    **{key: {"q": "no weights are dropped here"} for key in ("dropout", "dropout_p")},
+    **dict.fromkeys(("num_heads", "n_heads", "enable_gqa"), _HEADS),
+    "scale": {"phi": "the scale is the kernel's, as in ka.random_features(ka.kernels.Softmax(scale=...), ...)"},
+    "initial_state": {"state": "that is state here"},
+    "cu_seqlens": {"segment_ids": "write segment_ids, which names the sequence of each token"},
 }
+
+WHERE: dict[str, str] = {  # names that are looked for in kernattn itself
+    **{name: f"ka.kernels.{name}" for name in ("Cauchy", "Gaussian", "Laplacian", "Matern", "Polynomial", "Softmax")},
+    **dict.fromkeys(("RBF", "rbf_kernel"), "ka.kernels.Gaussian"),
+    **{name: f"ka.features.{name}" for name in ("nystrom", "hilbert", "quadrature", "recommend", "elu1", "estimators")},
+    **{name: f"ka.solvers.{name}" for name in ("gp", "kernel_ridge", "logistic", "moments", "pca", "ridge")},
+    "RBFSampler": "kernattn.sklearn.RandomFeatures",
+    "Nystroem": "kernattn.sklearn.NystromFeatures",
+    "scaled_dot_product_attention": "ka.softmax_attention",
+    "save": "the method save of a map, and ka.save_state",
+}
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def meant(name: str, value: Any, allowed: Iterable[str] = ()) -> str:
@@ -74,13 +122,41 @@ def meant(name: str, value: Any, allowed: Iterable[str] = ()) -> str:
     return f": did you mean {near[0]!r}?" if near else ""
 
 
+def instead_of(name: str, takes: Iterable[str]) -> str:
+    """Return what to write for a keyword that is none of the parameters `takes`; empty if that is unknown."""
+    parameters = set(takes)
+    told = (text for parameter, text in KEYWORDS.get(name, {}).items() if parameter in parameters)
+    return "" if name in parameters else next(told, "")
+
+
+def tell_keyword(function: Callable[..., Any], error: TypeError) -> None:
+    """Raise Python's error about a keyword that a function does not take with what to write; others are left alone."""
+    start, _, rest = str(error).partition("() got an unexpected keyword argument ")
+    if rest and start == function.__qualname__:
+        name, takes = rest.split("'")[1], signature(function).parameters
+        told = instead_of(name, takes) or f"it takes {', '.join(takes)}"
+        raise TypeError(f"{start}() got an unexpected keyword argument {name!r}: {told}") from None
+
+
+def told_keywords(function: F) -> F:
+    """Let a function say of a keyword that it does not take what to write in its place."""
+
+    @wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except TypeError as error:
+            tell_keyword(function, error)
+            raise
+
+    return called  # type: ignore[return-value]
+
+
 class ToldKeywords:
     """A class whose constructor says of another library's keyword what to write in its place."""
 
     def __new__(cls, *_: Any, **keywords: Any) -> Self:
         for name in keywords.keys() & KEYWORDS.keys():
-            takes = signature(cls.__init__).parameters
-            told = [text for parameter, text in KEYWORDS[name].items() if parameter in takes]
-            if told and name not in takes:
-                raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {name!r}: {told[0]}")
+            if told := instead_of(name, signature(cls.__init__).parameters):
+                raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {name!r}: {told}")
         return super().__new__(cls)

@@ -177,6 +177,9 @@ def plan_of(pattern: Pattern | Plan, q: Array, k: Array, v: Array, causal: bool)
     elif isinstance(given, Pattern):
         plan = given.plan(n, length, causal=causal)
     else:
-        raise DTypeError(f"pattern must be a Pattern of kernattn.patterns, or its Plan; got {shown(pattern)}")
+        raise DTypeError(
+            "pattern must be a Pattern of kernattn.patterns, such as ka.patterns.from_mask(mask), or its Plan; "
+            f"got {shown(pattern)}"
+        )
     check_heads(plan, leading(2, q=q, k=k, v=v))
     return plan

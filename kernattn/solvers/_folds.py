@@ -12,6 +12,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.checks import boolean, instance_of, shown
 from kernattn._runtime.deprecated import old_arguments, read_old
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn.errors import EmptyInputError, ParameterError
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._spectrum import check_penalties, decompose
@@ -45,6 +46,7 @@ class CrossValidation(NamedTuple):
         return read_old(self, "ridge", "penalty")  # type: ignore[no-any-return]
 
 
+@told_keywords
 @old_arguments(ridges="penalties")
 def cross_validate(folds: Sequence[Moments], penalties: Array, *, intercept: bool = True) -> CrossValidation:
     r"""Return the errors :math:`\sum_i w_i |y_i - \hat y_{-f(i)}(x_i)|^2 / \sum_i w_i` of penalties, fold by fold.

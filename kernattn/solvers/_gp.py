@@ -11,6 +11,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace
 from kernattn._runtime.checks import shown
 from kernattn._runtime.deprecated import old_arguments, old_positions
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
@@ -223,6 +224,7 @@ class GaussianProcess(Posterior):
         return EvidenceGradient(*map(self._shape, slopes))
 
 
+@told_keywords
 @old_arguments(m="moments")
 @old_positions("noise", "amplitude")
 def gp(

@@ -18,6 +18,7 @@ from kernattn._arrays.namespaces import (
 )
 from kernattn._runtime.checks import boolean, instance_of, one_of, positive_integer, positive_number, shown
 from kernattn._runtime.deprecated import old_attribute
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import DTypeError, ParameterError, ShapeError
@@ -93,6 +94,7 @@ class KernelRidge:
         return values[:, 0] if self._vector else values
 
 
+@told_keywords
 def kernel_ridge(
     x: Array,
     y: Array,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, frozen, namespace, to_numpy64
 from kernattn._runtime.checks import boolean, instance_of, one_of, positive_integer, positive_number, shown
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar, has_bar
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import FeatureMap
@@ -93,6 +94,7 @@ class LinearModel:
         return self.classes[best]
 
 
+@told_keywords
 def linear_model(
     x: Array | Iterable[tuple[Any, ...]] | Callable[[], Iterable[tuple[Any, ...]]],
     phi: FeatureMap,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array, Float64, frozen, like, to_numpy64
 from kernattn._runtime.checks import boolean, instance_of, positive_integer, positive_number
 from kernattn._runtime.deprecated import old_arguments, old_attribute, old_order, old_positions
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError
@@ -89,6 +90,7 @@ class Logistic:
         return labels
 
 
+@told_keywords
 @old_order(FeatureMap, "phi")
 @old_positions("y")
 @old_arguments(ridge="penalty")

@@ -10,6 +10,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, frozen
 from kernattn._runtime.checks import positive_integer
 from kernattn._runtime.deprecated import old_arguments
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 from kernattn.solvers._moments import Moments
@@ -54,6 +55,7 @@ class Components:
         return cast_as(project(self.phi, x, matrix, self.mean @ matrix, backend), x)
 
 
+@told_keywords
 @old_arguments(m="moments", k="num_components")
 def pca(moments: Moments, num_components: int) -> Components:
     r"""Return principal components, eigenvectors of :math:`\sum_i w_i (\phi_i - \bar\phi)(\phi_i - \bar\phi)^T`.

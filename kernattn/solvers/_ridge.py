@@ -11,6 +11,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace
 from kernattn._runtime.checks import boolean, one_of
 from kernattn._runtime.deprecated import old_arguments, old_attribute, read_old, warn_user
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
@@ -163,6 +164,7 @@ class Ridge:
         return self._shape(np.diagonal(_log_evidence(self._spectrum, self.penalty)))  # type: ignore[no-any-return]
 
 
+@told_keywords
 @old_arguments(m="moments", ridge="penalty")
 def ridge(
     moments: Moments | Sequence[Moments],

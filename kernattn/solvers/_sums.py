@@ -11,6 +11,7 @@ from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, fr
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import check_room, instance_of, one_of, shown
 from kernattn._runtime.deprecated import old_order, old_positions
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.gram import OP as GRAM
@@ -21,6 +22,7 @@ PRODUCTS = "float64", "float32"
 FAR = 16.0  # standard deviations from 0, beyond which targets are summed less their mean
 
 
+@told_keywords
 @old_order(FeatureMap, "phi")
 @old_positions("y")
 def moments(

@@ -21,6 +21,7 @@ from kernattn._arrays.namespaces import (
     unmasked,
 )
 from kernattn._runtime.checks import boolean, instance_of
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._sums.peaked import PeakedSum, empty, finite, lowered_values, merge, quotient
 from kernattn.attention._check import check_arrays
 from kernattn.attention._shapes import leading
@@ -39,6 +40,7 @@ SPREAD = {"float32": 2.0**10, "float64": 2.0**20}  # squared norms whose product
 
 
 @traceable("kernel_attention")
+@told_keywords
 @cast_once
 def kernel_attention(
     q: Array, k: Array, v: Array, kernel: Kernel, *, causal: bool = False, key_mask: Array | None = None

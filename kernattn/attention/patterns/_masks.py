@@ -98,8 +98,9 @@ def from_mask(mask: Any) -> Pattern:
     """
     given = on_host("mask", mask) if hasattr(mask, "dtype") else array_of(mask)
     if given.dtype != bool or given.ndim < 2 or given.size == 0:
+        added = "; of one that is added to scores, give mask == 0" if given.dtype.kind == "f" else ""
         raise ParameterError(
-            f"mask must be bool (n, l) or (..., n, l), True where a query sees a key; got {shown(mask)}"
+            f"mask must be bool (n, l) or (..., n, l), True where a query sees a key; got {shown(mask)}{added}"
         )
     own = np.array(given).reshape(-1, *given.shape[-2:])
     own.setflags(write=False)

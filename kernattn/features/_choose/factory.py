@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import boolean, positive_integer, shown
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
@@ -19,6 +20,7 @@ from kernattn.projections import Projection, resolve
 
 
 @traceable("random_features")
+@told_keywords
 def random_features(
     kernel: Kernel,
     dim: int,

@@ -11,6 +11,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.checks import boolean, one_of, positive_integer, shown
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
@@ -50,6 +51,7 @@ class Asked(NamedTuple):
     rng: np.random.Generator
 
 
+@told_keywords
 def fit(
     kernel: Kernel,
     data: Array | tuple[Array, Array],

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Float64, frozen
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import array_of, check_room, instance_of, one_of, positive_integer, positive_number, shown
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._hilbert.indices import grid, largest
 from kernattn.features._hilbert.map import ENDS, MOST, Hilbert, check_ends, first_index, scales
@@ -29,6 +30,7 @@ BLOCK = 2**22  # numbers of a table of errors that are held at once
 Chosen = Callable[[Float64], NDArray[np.int64]]
 
 
+@told_keywords
 def hilbert(
     kernel: Kernel,
     domain: Any,

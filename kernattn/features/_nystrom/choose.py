@@ -15,6 +15,7 @@ from kernattn._arrays.namespaces import Array, Float64, check_floating, dtype_na
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import check_room, finite_number, instance_of, one_of, positive_integer, shown
 from kernattn._runtime.deprecated import old_arguments, old_order, warn_user
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import MissingExtra, ParameterError, ShapeError
 from kernattn.features._data import checked_csr, checked_data
@@ -67,6 +68,7 @@ class _Choice(NamedTuple):
     residual: float | None = None
 
 
+@told_keywords
 @_takes_old_order
 def nystrom(
     data: Array,
