@@ -20,11 +20,12 @@ Blocks = Callable[[], Iterator[tuple[Array, NDArray[Any], Float64 | None]]]
 
 
 def walk_labelled(phi: FeatureMap, x: Any, y: Any, weights: Any) -> Blocks:
-    """Return a function that walks over blocks of rows, labels and weights, and checks each as it comes."""
+    """Return a function that walks over blocks of rows, labels and weights, each checked as it comes, an array once."""
     if hasattr(x, "shape"):
         if y is None:
             raise ParameterError("y must be given: labels (n,); got None")
-        return lambda: iter([_check_block(phi, x, y, weights)])
+        block = _check_block(phi, x, y, weights)
+        return lambda: iter([block])
     if y is not None or weights is not None:
         raise ParameterError("y and weights must be in the blocks, (x, y) or (x, y, weights), where x is no array")
     if not callable(x) and (not isinstance(x, Iterable) or iter(x) is x):

@@ -6,6 +6,7 @@ import pytest
 import kernattn as ka
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.solvers import _newton, _sweeps
+from kernattn.solvers._labels import walk_labelled
 from xp import KINDS, to_numpy
 
 RNG = np.random.default_rng(0)
@@ -103,6 +104,20 @@ def test_parts_and_sweeps_change_nothing(loss, monkeypatch):
     for fit in same:
         assert fit.converged
         np.testing.assert_allclose(fit.scores(NEW), wanted.scores(NEW), rtol=1e-4, atol=1e-4)
+
+
+def test_features_that_are_given_are_neither_copied_nor_written():
+    """Rows of `linear` with units of 1 are read where they are; any order, stride and dtype gives the same fit."""
+    features, units = PHI(X), np.ones(24)
+    given, other = ka.features.linear(units), ka.features.linear(2 * units)
+    (part,) = _sweeps.Sweeps(given, walk_labelled(given, features, REAL, None), None).parts()
+    assert np.shares_memory(part.features, features)
+    options = {"y": COUNTS, "loss": "poisson", "penalty": 0.1, "tolerance": 1e-12}
+    wanted = ka.solvers.linear_model(2 * features, other, **options)
+    features.flags.writeable = False
+    for x in (features, np.asfortranarray(features), np.repeat(features, 2, axis=1)[:, ::2], features.astype("f4")):
+        fit = ka.solvers.linear_model(x, given, **options)
+        np.testing.assert_allclose(fit.weights, wanted.weights, rtol=1e-4 if x.dtype == "f4" else 1e-8)
 
 
 def test_quantiles_have_their_share_of_rows_below():

@@ -7,7 +7,16 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, frozen, namespace, zeros
+from kernattn._arrays.namespaces import (
+    Array,
+    Float64,
+    accumulation_dtype,
+    constant,
+    frozen,
+    namespace,
+    without_flags,
+    zeros,
+)
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import array_of, positive_integer, shown
 from kernattn.errors import ParameterError, ShapeError
@@ -47,6 +56,11 @@ class Linear(ExactMap):
         less, unit = (constant(xp, each, dtype, x) for each in (self.center, self.lengthscale))
         values = (xp.astype(x, dtype, copy=False) - less) / unit
         return ScaledFeatures(values, zeros(xp, (*x.shape[:-1], 1), dtype, x))
+
+    @without_flags
+    def _computed(self, x: Array, key: bool) -> Array:
+        """Return the values alone: to multiply them by e^0 would copy them twice."""
+        return namespace(x=x).astype(self.scaled_query(x).values, x.dtype, copy=False)
 
 
 def linear(lengthscale: Any, center: Any = None) -> Linear:
