@@ -66,6 +66,23 @@ def test_curvature_of_equal_rows(nu):
     assert_allclose(found, exact, atol=1e-5)
 
 
+@pytest.mark.parametrize("way", ["matrix", "pairs"])
+@pytest.mark.parametrize("order", [1, 2])
+def test_curvature_of_arc_cosines_at_equal_rows(order, way):
+    """To the second order the kernels are x^T y, and 4 |x| |y| x^T y - |x|^2 |y|^2."""
+    row, size = np.array([2.0, 1.0]), 5.0
+    exact = {1: np.zeros((2, 2)), 2: 2 * size * np.eye(2) + 4 * np.outer(row, row)}[order]
+
+    def value(x, y):
+        return WAYS[way](K.ArcCosine(order), x[None], y[None]).sum()
+
+    here = torch.tensor(row)
+    assert_allclose(torch.func.jacrev(torch.func.jacrev(lambda x: value(x, here)))(here), exact, atol=1e-6)
+    jax = pytest.importorskip("jax")
+    here = jax.numpy.asarray(row)
+    assert_allclose(jax.hessian(lambda x: value(x, here))(here), exact, atol=1e-4)
+
+
 @pytest.mark.parametrize("nu", [1.5, 2.5])
 def test_a_map_at_one_of_its_landmarks(nu):
     """cornellius-gp/gpytorch#884: with one row, each call had another gradient; likewise meta-pytorch/botorch#279."""
