@@ -8,7 +8,7 @@ PyTorch or JAX; whoever holds one of their arrays has done so.
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache, wraps
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, final
@@ -17,6 +17,7 @@ import array_api_compat as compat
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._arrays.autocast import cast
 from kernattn._arrays.hooks import edge
 from kernattn._arrays.namespaces import Array, check_kept
 from kernattn._arrays.streams import stream_of
@@ -234,17 +235,6 @@ class Torch(Library):
         return self.from_numpy(array)
 
 
-def cast(torch: Any, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return tensors in the dtype of autocast where that is on for their device; float64 and integers stay."""
-    kind = tensors[0].device.type
-    if not torch.is_autocast_enabled(kind):
-        return tensors
-    dtype = torch.get_autocast_dtype(kind)
-    return tuple(
-        x.to(dtype) if torch.is_tensor(x) and x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors
-    )
-
-
 class TorchCuda(Torch):
     """PyTorch's CUDA tensors, as CuPy arrays on PyTorch's device and stream."""
 
@@ -355,39 +345,6 @@ def stop_gradient(array: Array) -> Array:
     """Return an array as a constant, into which no gradient flows."""
     library = library_of(array)
     return array if library is None else library.stop_gradient(array)
-
-
-def cast_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function choose the dtypes of its array operations: autocast casts its tensors, and nothing inside."""
-
-    @wraps(function)
-    def run(*args: Any, **options: Any) -> Any:
-        torch = sys.modules.get("torch")
-        if torch is None or not torch._C._is_any_autocast_enabled():
-            return function(*args, **options)
-        kinds = [x.device.type for x in (*args, *options.values()) if torch.is_tensor(x)]
-        if not kinds:
-            return function(*args, **options)
-        given = [cast(torch, (x,))[0] if torch.is_tensor(x) else x for x in args]
-        named = {name: cast(torch, (x,))[0] if torch.is_tensor(x) else x for name, x in options.items()}
-        with torch.autocast(kinds[0], enabled=False):
-            return function(*given, **named)
-
-    return run
-
-
-def uncast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let array operations on states keep their dtypes under autocast."""
-
-    @wraps(function)
-    def run(*states: Any) -> Any:
-        torch = sys.modules.get("torch")
-        if torch is None or not torch._C._is_any_autocast_enabled() or not torch.is_tensor(states[0].s):
-            return function(*states)
-        with torch.autocast(states[0].s.device.type, enabled=False):
-            return function(*states)
-
-    return run
 
 
 def library_of(array: Array) -> Library | None:

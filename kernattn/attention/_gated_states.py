@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import device
 
-from kernattn._arrays.bridge import uncast
+from kernattn._arrays.autocast import without_autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace, without_flags
 from kernattn.attention._gated import GatedState, gated_arguments
@@ -98,7 +98,7 @@ def gated_state(
 
 
 @traceable("merge_gated")
-@uncast
+@without_autocast
 @without_flags
 def merge_gated(first: GatedState | GatedStretch, then: GatedStretch) -> GatedState | GatedStretch:
     """Return what both stretches of tokens remember, in their order."""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from kernattn._arrays.csr import check_csr
 from kernattn._arrays.namespaces import (
     Array,
     Float64,
@@ -38,7 +39,7 @@ def check_beside(name: str, array: Array, n: int, columns: bool) -> None:
 def check_map_takes(phi: FeatureMap, x: Array, name: str = "x") -> None:
     """Raise unless x is rows (..., n, d) of the map's dimension, or CSR that the map takes; `name`: what errors say."""
     if sparse.issparse(x):
-        phi._check_sparse(x)
+        check_csr(name, x, phi.query_dim)
     else:
         phi._check(x, name)
 

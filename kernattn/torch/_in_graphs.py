@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kernattn._arrays.bridge import cast
+from kernattn._arrays.autocast import cast
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 
 OPS = torch.ops.kernattn

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._arrays.bridge import cast_once
+from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, without_flags, zeros
 from kernattn._plans.intervals import part_of

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.bridge import cast_once
+from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace, unmasked
 from kernattn._runtime.checks import boolean, finite_number

@@ -6,7 +6,7 @@ from operator import index
 
 import numpy as np
 
-from kernattn._arrays.bridge import cast_once
+from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, frozen, namespace, unmasked, without_flags
 from kernattn._runtime.checks import boolean, check_room, one_of, positive_integer

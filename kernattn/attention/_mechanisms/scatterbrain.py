@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernattn._arrays.bridge import cast_once
+from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, unmasked, without_flags
 from kernattn._plans.plan import Plan

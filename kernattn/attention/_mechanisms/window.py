@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.bridge import cast_once
+from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace, without_flags, zeros
 from kernattn._plans.plan import Plan

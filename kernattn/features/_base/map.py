@@ -212,11 +212,6 @@ class FeatureMap(ABC):
         return x
 
     @final
-    def _check_sparse(self, x: Any, key: bool = False) -> None:
-        """Raise unless x is a CSR matrix (n, d) of this map's dimension."""
-        check_csr("x", x, self.key_dim if key else self.query_dim)
-
-    @final
     @traced_as(_graphs.query)
     def query(self, x: Array, *, backend: str | None = None) -> Array:
         """Return the features of queries: (..., n, d) -> (..., n, M), in the dtype of x; x may be CSR, as of a call."""
@@ -243,7 +238,7 @@ class FeatureMap(ABC):
         """Return the features of an array, or of CSR rows, of which all but few maps see a dense block at a time."""
         if self._takes_csr or not is_sparse(x):
             return self._features(x, key, backend)
-        self._check_sparse(x, key)
+        check_csr("x", x, self.key_dim if key else self.query_dim)
         return by_blocks(lambda rows: self._features(rows, key, backend), x, self.num_features_of(x.shape[1]))
 
     @final

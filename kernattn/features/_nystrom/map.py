@@ -10,7 +10,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._arrays.csr import is_sparse
+from kernattn._arrays.csr import check_csr, is_sparse
 from kernattn._arrays.namespaces import (
     Array,
     Float64,
@@ -119,7 +119,7 @@ class Nystrom(FeatureMap):
         from a kernel matrix takes the matrix. Raise ParameterError if the kernel is 0 on all of the data.
         """
         if is_sparse(data):
-            self._check_sparse(data)
+            check_csr("data", data, self.dim)
         else:
             self._check(data, "data")
         if data.ndim != 2 or (self.kernel is None and data.shape[0] != self.rows):

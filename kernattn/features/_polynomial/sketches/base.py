@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
+from kernattn._arrays.csr import check_csr
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, anywhere, dtype_name, namespace
 from kernattn._arrays.shapes import strips
 from kernattn._maps.spec import ScaledFeatures
@@ -145,7 +146,7 @@ class PolynomialSketch(FeatureMap):
         if dense:
             self._check(x)
         else:
-            self._check_sparse(x)
+            check_csr("x", x, self.dim)
         self._op.choose(x if dense else x.data, backend)
         if self._block_rows is None or (dense and not isinstance(x, np.ndarray)):
             return self._of_rows(x, backend)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._arrays.csr import ROOM
 from kernattn._arrays.namespaces import Array, Float64, constant, frozen, namespace
 from kernattn._maps.chains import Chains
 from kernattn._maps.walsh import padded
@@ -29,9 +30,6 @@ FASTER_ABOVE = {"cpu": 96, "gpu": 256, "reference": 128}
 `kernattn bench --cases tensor-srht`, on one thread and with a `--dim` of 64, 128 or more, races the transforms of Numba
 and of the reference against the products. On a GPU nothing was timed: the bound is that of the op `hadamard`.
 """
-
-
-ROOM = 1 << 21  # numbers of CSR rows that are dense at a time
 
 
 @final
