@@ -1,5 +1,6 @@
-"""The map of an estimator that is fitted at once: its lengthscale by targets, and a line beside it."""
+"""The map of an estimator: its lengthscale by targets, and a line beside it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from kernattn._arrays.namespaces import Array, Float64
@@ -11,34 +12,52 @@ from kernattn.sklearn._maps import draw_map, make_kernel
 from kernattn.solvers._check import take_rows
 
 
-def draw_for_numbers(estimator: Any, x: Array, y: Float64, weights: Float64 | None) -> FeatureMap:
-    """Return the map for rows with targets (n,)."""
+def draw_tuned(
+    estimator: Any,
+    x: Array,
+    weights: Float64 | None,
+    linear: bool | None,
+    tune: Callable[[Stationary, bool], Found | Stationary] | None,
+) -> FeatureMap:
+    """Return the map for rows, whose targets tune a kernel, with a lengthscale for each axis or not; None has none."""
     found: Found | None = None
 
     def search(kernel: Stationary, ard: bool) -> Stationary:
         nonlocal found
-        if ard:
-            return tune_by_evidence(kernel, ard, x, y, weights)
-        found = tune_by_folds(kernel, x, y, weights, estimator.linear)
+        assert tune is not None
+        tuned = tune(kernel, ard)
+        if not isinstance(tuned, Found):
+            return tuned
+        found = tuned
         return found.kernel
 
-    kernel = make_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), search)
-    return with_line(found, estimator.linear, x, weights, lambda: draw_map(estimator, x, kernel))
+    counts = array_beside(x, weights)
+    kernel = make_kernel(estimator.kernel, estimator.lengthscale, x, counts, None if tune is None else search)
+    return with_line(found, linear, x, weights, lambda: draw_map(estimator, x, kernel))
+
+
+def draw_for_numbers(estimator: Any, x: Array, y: Float64, weights: Float64 | None) -> FeatureMap:
+    """Return the map for rows with targets (n,)."""
+    linear = estimator.linear
+
+    def tune(kernel: Stationary, ard: bool) -> Found | Stationary:
+        if ard:
+            return tune_by_evidence(kernel, ard, x, y, weights)
+        return tune_by_folds(kernel, x, y, weights, linear)
+
+    return draw_tuned(estimator, x, weights, linear, tune)
 
 
 def draw_for_labels(estimator: Any, x: Array, labels: Any, weights: Float64 | None, classes: Any) -> FeatureMap:
     """Return the map for rows with labels (n,)."""
-    found: Found | None = None
+    linear = estimator.linear
 
-    def search(kernel: Stationary, ard: bool) -> Stationary:
-        nonlocal found
+    def tune(kernel: Stationary, ard: bool) -> Found | Stationary:
         if ard:
             return tune_by_evidence(kernel, ard, x, signs_of(labels, classes), weights)
-        found = tune_by_log_loss(kernel, x, labels, weights, estimator.fit_intercept, estimator.linear)
-        return found.kernel
+        return tune_by_log_loss(kernel, x, labels, weights, estimator.fit_intercept, linear)
 
-    kernel = make_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), search)
-    return with_line(found, estimator.linear, x, weights, lambda: draw_map(estimator, x, kernel))
+    return draw_tuned(estimator, x, weights, linear, tune)
 
 
 def without_zeros(x: Array, y: Any, weights: Float64 | None) -> tuple[Array, Any, Float64 | None]:
@@ -46,4 +65,4 @@ def without_zeros(x: Array, y: Any, weights: Float64 | None) -> tuple[Array, Any
     if weights is None or weights.all():
         return x, y, weights
     kept = weights.nonzero()[0]
-    return take_rows(x, kept), y[kept], weights[kept]
+    return take_rows(x, kept), None if y is None else y[kept], weights[kept]

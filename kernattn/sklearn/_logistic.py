@@ -8,16 +8,16 @@ from typing import Any, Self
 import numpy as np
 
 from kernattn._arrays.namespaces import Array
+from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_labels, without_zeros
-from kernattn.sklearn._inputs import array_beside, check_labels, check_ridge
-from kernattn.sklearn._maps import Classifier, RandomMapEstimator
-from kernattn.sklearn._regressor import warn_unless_converged
+from kernattn.sklearn._inputs import check_labels, check_ridge
+from kernattn.sklearn._maps import Classifier
 from kernattn.solvers import logistic
 from kernattn.solvers._penalty import hold_out, warn_of_least
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FeatureLogistic(Classifier, RandomMapEstimator):
+class FeatureLogistic(Classifier, FittedAtOnce):
     r"""Logistic regression on features, :math:`\min \sum_i -w_i \log p_{y_i}(x_i) + \frac{\lambda}{2} |W|^2`.
 
     It is `kernattn.solvers.logistic`: :math:`p = 1 / (1 + e^{-f(x)})` for the second of two classes, with
@@ -63,35 +63,21 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
            [0., 1.]])
     """
 
-    ridge: float | None = None
-    fit_intercept: bool = True
-    max_iter: int = 1000
-    linear: bool | None = None
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit rows X (n, d) with labels y (n,); `sample_weight` (n,) says how often each counts."""
         x, y, weights = check_labels(self, X, y, sample_weight, reset=True, ensure_min_samples=2)
         if self.ridge is not None:
             check_ridge(self.ridge, 1)
         x, y, weights = without_zeros(x, y, weights)
-        counts, classes = array_beside(x, weights), np.unique(y)
+        classes = np.unique(y)
         phi = draw_for_labels(self, x, y, weights, classes)
         penalty = self.ridge
         if penalty is None and len(classes) > 1:
             choice = hold_out(x, y, weights, phi, classes, self.fit_intercept, cautious=True)
             warn_of_least(choice)
             penalty = choice.penalty
-        fit = logistic(
-            x,
-            phi,
-            y=y,
-            penalty=penalty,
-            weights=counts,
-            intercept=self.fit_intercept,
-            max_iterations=self.max_iter,
-        )
-        warn_unless_converged(fit)
-        self.feature_map_, self.solution_, self.classes_, self.n_iter_ = phi, fit, fit.classes, fit.iterations
+        self._solve(logistic, x, phi, y, weights, penalty)
+        self.classes_ = self.solution_.classes
         return self
 
     def _scores(self, x: Array) -> Array:

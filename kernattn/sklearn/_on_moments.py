@@ -16,9 +16,10 @@ from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import LANDMARKS, Concatenated, FeatureMap, Linear
 from kernattn.kernels._stationary import Stationary
+from kernattn.sklearn._drawn import draw_tuned, without_zeros
 from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
-from kernattn.sklearn._lengthscale import Found, tune_by_evidence, tune_by_folds, with_line
-from kernattn.sklearn._maps import RandomMapEstimator, draw_map, make_kernel
+from kernattn.sklearn._lengthscale import Found, tune_by_evidence, tune_by_folds
+from kernattn.sklearn._maps import RandomMapEstimator
 from kernattn.solvers import Moments, Ridge, moments, ridge
 from kernattn.solvers._check import take_rows
 from kernattn.solvers._digests import FOLDS, folds_of
@@ -88,11 +89,9 @@ class OnMoments(RandomMapEstimator, ABC):
 
     def _add(self, x: Array, y: Float64 | None, weights: Float64 | None, first: bool) -> None:
         """Add rows to the moments, each fold to its own; the first ones draw the map. Weights of 0 leave rows out."""
-        if weights is not None and not weights.all():
-            there = np.flatnonzero(weights)
-            if not len(there):
-                return
-            x, y, weights = take_rows(x, there), None if y is None else y[there], weights[there]
+        if weights is not None and not weights.any():
+            return
+        x, y, weights = without_zeros(x, y, weights)
         phi = self._draw(x, y, weights) if first else self.feature_map_
         sums: dict[int, Moments] = {} if first else dict(self._sums)
         folds = self._split(x)
@@ -108,19 +107,14 @@ class OnMoments(RandomMapEstimator, ABC):
     def _draw(self, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:
         """Return the map for the first rows, whose targets may tune its lengthscale."""
         linear: bool | None = getattr(self, "linear", False)
-        found: Found | None = None
 
-        def search(kernel: Stationary, ard: bool) -> Stationary:
-            nonlocal found
+        def tune(kernel: Stationary, ard: bool) -> Found | Stationary:
             assert y is not None
             if self._judged_by_folds and not ard:
-                found = tune_by_folds(kernel, x, y, weights, linear)
-                return found.kernel
+                return tune_by_folds(kernel, x, y, weights, linear)
             return tune_by_evidence(kernel, ard, x, y, weights)
 
-        counts = array_beside(x, weights)
-        kernel = make_kernel(self.kernel, self.lengthscale, x, counts, None if y is None else search)
-        return with_line(found, linear, x, weights, lambda: draw_map(self, x, kernel))
+        return draw_tuned(self, x, weights, linear, None if y is None else tune)
 
     @property
     def _begun(self) -> bool:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Self
-from warnings import warn
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 
 from kernattn._arrays.namespaces import Float64, to_numpy64
 from kernattn._runtime.checks import one_of
+from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_numbers, without_zeros
-from kernattn.sklearn._inputs import array_beside, check_ridge, check_rows, check_weights
-from kernattn.sklearn._maps import RandomMapEstimator
+from kernattn.sklearn._inputs import check_ridge, check_rows, check_weights
 from kernattn.solvers import linear_model
 from kernattn.solvers._losses import spread_about
 
@@ -23,7 +21,7 @@ FAR = 3.0  # mean deviations from the median, beyond which targets do not choose
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FeatureRegressor(RegressorMixin, RandomMapEstimator):
+class FeatureRegressor(RegressorMixin, FittedAtOnce):
     r"""Regression on features by a loss, :math:`\min_{w, b} \sum_i w_i\, L(y_i, f(x_i)) + \frac{\lambda}{2} |w|^2`.
 
     It is `kernattn.solvers.linear_model`, with :math:`f(x) = \phi(x)^T w + b`. The losses are those of scikit-learn's
@@ -74,10 +72,6 @@ class FeatureRegressor(RegressorMixin, RandomMapEstimator):
     loss: str = "huber"
     quantile: float = 0.5
     epsilon: float = 1.35
-    ridge: float | None = None
-    fit_intercept: bool = True
-    max_iter: int = 1000
-    linear: bool | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit rows X (n, d) with targets y (n,); `sample_weight` (n,) says how often each counts."""
@@ -87,20 +81,8 @@ class FeatureRegressor(RegressorMixin, RandomMapEstimator):
         if self.ridge is not None:
             check_ridge(self.ridge, 1)
         phi = draw_for_numbers(self, x, _seen(y, weights, self.loss), weights)
-        fit = linear_model(
-            x,
-            phi,
-            y=y,
-            loss=self.loss,
-            quantile=self.quantile,
-            epsilon=self.epsilon,
-            penalty=self.ridge,
-            weights=array_beside(x, weights),
-            intercept=self.fit_intercept,
-            max_iterations=self.max_iter,
-        )
-        warn_unless_converged(fit)
-        self.feature_map_, self.solution_, self.n_iter_ = phi, fit, fit.iterations
+        own = {"loss": self.loss, "quantile": self.quantile, "epsilon": self.epsilon}
+        self._solve(linear_model, x, phi, y, weights, self.ridge, **own)
         return self
 
     def predict(self, X: Any) -> Any:
@@ -112,13 +94,6 @@ class FeatureRegressor(RegressorMixin, RandomMapEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = self.loss == "poisson"
         return tags
-
-
-def warn_unless_converged(fit: Any) -> None:
-    """Warn of a fit that has not come to its end."""
-    if not fit.converged:
-        message = f"the fit has not converged in {fit.iterations} steps: raise max_iter or ridge"
-        warn(message, ConvergenceWarning, stacklevel=3)
 
 
 def _seen(y: Float64, weights: Float64 | None, loss: str) -> Float64:

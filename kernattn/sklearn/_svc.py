@@ -8,15 +8,15 @@ from typing import Any, Self
 import numpy as np
 
 from kernattn._arrays.namespaces import Array
+from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_labels, without_zeros
-from kernattn.sklearn._inputs import array_beside, check_labels, check_ridge
-from kernattn.sklearn._maps import Classifier, RandomMapEstimator
-from kernattn.sklearn._regressor import warn_unless_converged
+from kernattn.sklearn._inputs import check_labels, check_ridge
+from kernattn.sklearn._maps import Classifier
 from kernattn.solvers import linear_model
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FeatureSVC(Classifier, RandomMapEstimator):
+class FeatureSVC(Classifier, FittedAtOnce):
     r"""Support vectors on features, :math:`\min \sum_i w_i \max(0, 1 - y_i f(x_i))^2 + \frac{\lambda}{2} |w|^2`.
 
     It is `kernattn.solvers.linear_model` with the loss "squared_hinge", that of scikit-learn's LinearSVC:
@@ -57,11 +57,6 @@ class FeatureSVC(Classifier, RandomMapEstimator):
     array(['inside', 'outside'], dtype='<U7')
     """
 
-    ridge: float | None = None
-    fit_intercept: bool = True
-    max_iter: int = 1000
-    linear: bool | None = None
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit rows X (n, d) with labels y (n,); `sample_weight` (n,) says how often each counts."""
         x, y, weights = check_labels(self, X, y, sample_weight, reset=True, ensure_min_samples=2)
@@ -69,18 +64,8 @@ class FeatureSVC(Classifier, RandomMapEstimator):
             check_ridge(self.ridge, 1)
         x, y, weights = without_zeros(x, y, weights)
         phi = draw_for_labels(self, x, y, weights, np.unique(y))
-        fit = linear_model(
-            x,
-            phi,
-            y=y,
-            loss="squared_hinge",
-            penalty=self.ridge,
-            weights=array_beside(x, weights),
-            intercept=self.fit_intercept,
-            max_iterations=self.max_iter,
-        )
-        warn_unless_converged(fit)
-        self.feature_map_, self.solution_, self.classes_, self.n_iter_ = phi, fit, fit.classes, fit.iterations
+        self._solve(linear_model, x, phi, y, weights, self.ridge, loss="squared_hinge")
+        self.classes_ = self.solution_.classes
         return self
 
     def _scores(self, x: Array) -> Array:
