@@ -55,14 +55,12 @@ class Sweeps:
         self._kept: list[Part] | None = None
 
     def parts(self) -> Iterator[Part]:
-        """Walk over the features."""
-        if self._kept is None:
-            yield from self._make()
-            return
-        for here, features in self._kept:
-            size = STRIP // features.shape[1] if isinstance(features, np.ndarray) else None
-            for some in strips(features.shape[0], size):
-                yield Part(slice(here.start + some.start, here.start + some.stop), features[some, ...])
+        """Walk over the features, in float64."""
+        for here, features in self._make() if self._kept is None else self._kept:
+            host = isinstance(features, np.ndarray)
+            for some in strips(features.shape[0], STRIP // features.shape[1] if host else None):
+                part = features[some, ...]
+                yield Part(slice(here.start + some.start, here.start + some.stop), widen(part) if host else part)
 
     def take(self, rows: NDArray[np.intp]) -> Float64:
         """Return the features (k, M) of some rows, which are sorted, on the host."""
@@ -92,7 +90,7 @@ class Sweeps:
 
     def _features(self, x: Any) -> Array:
         if self._given and isinstance(x, np.ndarray):  # rows are their features, which are only read: no copy
-            return widen(np.ascontiguousarray(x))
+            return np.ascontiguousarray(x)
         return self._phi(widen(x), backend=self._backend)
 
 
