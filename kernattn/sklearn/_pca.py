@@ -39,7 +39,8 @@ class FeaturePCA(MapTransformer, OnMoments):
     fit_inverse_transform : bool
         Whether `fit` also learns the way back, for `inverse_transform`. It reads the rows, which are dense, once more.
     alpha : float or None
-        The ridge of the way back, on the sum over rows; None takes that of the largest evidence.
+        The ridge of the way back, on the sum over rows, 1 as in scikit-learn's `KernelPCA`; None takes that of the
+        largest evidence, which is often better, and which takes a weight for one over a variance, not for a count.
 
     Attributes
     ----------
