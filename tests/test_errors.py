@@ -9,6 +9,7 @@ import pytest
 import kernattn as ka
 from kernattn import errors
 from kernattn._runtime import elsewhere
+from kernattn.solvers._linear_model import LOSSES
 from refusals import DRAWN, F32, PHI, causal, every_form, linear, refused, x
 from xp import KINDS
 
@@ -207,6 +208,13 @@ def test_maps_check_their_input():
         (lambda: ka.softmax_attention(query=x(3, 4), key=x(3, 4), value=x(3, 4)), "q, k and v here"),
         (lambda: ka.softmax_attention(x(3, 4), x(3, 4), x(3, 4), pattern=np.eye(3) > 0), "from_mask(mask)"),
         (lambda: ka.patterns.from_mask(np.eye(3)), "mask == 0"),
+        (lambda: ka.patterns.local(window_size=3), "left= and right="),
+        (lambda: ka.softmax_attention(x(3, 4), x(3, 4), x(3, 4), None), "write scale=, causal=, key_mask=,"),
+        (lambda: ka.solvers.linear_model(x(9, 4), DRAWN, x(9), loss="huber"), "write y=, loss=,"),
+        (lambda: ka.solvers.linear_model(x(9, 4), DRAWN, y=x(9), loss="pinball"), "'quantile'"),
+        (lambda: ka.solvers.ridge(x(9, 4)), "kernattn.solvers.moments("),
+        (lambda: ka.put_states(ka.initial_state(DRAWN, (3,), 2, x(1, 4)), [0], [None]), "ka.stack_states"),
+        (lambda: ka.take_states(ka.initial_state(DRAWN, (3,), 2, x(1, 4)), np.eye(3)), "index must be"),
         (lambda: ka.kernel_attention(x(3, 4), x(3, 4), x(3, 4), ka.kernels.Gaussian(), mask=None), "key_mask"),
     ],
 )
@@ -248,7 +256,7 @@ def test_what_is_looked_for_in_kernattn_itself_is_told(name):
 
 def test_every_parameter_that_is_told_is_one():
     """What stands for a keyword is a parameter of a public function or class."""
-    rooms = (ka, ka.features, ka.kernels, ka.solvers)
+    rooms = (ka, ka.features, ka.kernels, ka.patterns, ka.solvers)
     public = [getattr(room, name) for room in rooms for name in room.__all__]
     takes = {"random_state", "ridge"}  # of estimators, whose test is beside them
     takes |= {name for each in public if inspect.isfunction(each) for name in inspect.signature(each).parameters}
@@ -258,6 +266,7 @@ def test_every_parameter_that_is_told_is_one():
 
 def test_every_name_that_is_told_is_one():
     names = {"kernel": ka.kernels.KERNELS, "projection": ka.projections.PROJECTIONS, "method": ka.features.LANDMARKS}
+    names["loss"] = LOSSES
     names["estimator"] = (*ka.features.ESTIMATORS, *ka.features.LANDMARKS)
     known = {each for group in names.values() for each in group} | {"orthogonal", "precomputed"}
     for name, told in elsewhere.NAMES.items():

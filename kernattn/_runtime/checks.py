@@ -27,6 +27,7 @@ def shown(value: Any) -> str:
         text = repr(value.item() if isinstance(value, np.ndarray) else value)
     except Exception:  # a repr of one's own, or an integer of more digits than Python prints
         return f"a {type(value).__name__}"
+    text = " ".join(text.split()) if "\n" in text else text
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 

@@ -1,5 +1,6 @@
 """What other libraries call things, and what to write here: the last words of errors about names and keywords."""
 
+import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import wraps
@@ -47,6 +48,11 @@ NAMES: dict[str, dict[str, str]] = {  # by parameter, in small letters without s
         "orf": "that is 'orthogonal' here",
         "qmc": "quasi-Monte Carlo is 'sobol' or 'halton' here",
     },
+    "loss": {
+        "pinball": "that is 'quantile' here",
+        **dict.fromkeys(("hinge", "logistic", "logloss"), "classes have 'squared_hinge', or ka.solvers.logistic"),
+        **dict.fromkeys(("squared", "squarederror", "mse"), "least squares are ka.solvers.ridge"),
+    },
     "method": {"random": "that is 'uniform' here", "nystroem": _LANDMARKS, "nystrom": _LANDMARKS},
 }
 
@@ -90,6 +96,9 @@ KEYWORDS: dict[str, dict[str, str]] = {  # and by the parameter that takes its p
     **{key: {"q": "no weights are dropped here"} for key in ("dropout", "dropout_p")},
     **dict.fromkeys(("num_heads", "n_heads", "enable_gqa"), _HEADS),
     "scale": {"phi": "the scale is the kernel's, as in ka.random_features(ka.kernels.Softmax(scale=...), ...)"},
+    "pattern": {"phi": "patterns are of exact weights: ka.softmax_attention takes one"},
+    "delta": {"epsilon": "that is epsilon here"},
+    **{key: {"left": "write left= and right=, how far a row sees back and ahead"} for key in ("window", "window_size")},
     "initial_state": {"state": "that is state here"},
     "cu_seqlens": {"segment_ids": "write segment_ids, which names the sequence of each token"},
 }
@@ -130,12 +139,18 @@ def instead_of(name: str, takes: Iterable[str]) -> str:
 
 
 def tell_keyword(function: Callable[..., Any], error: TypeError) -> None:
-    """Raise Python's error about a keyword that a function does not take with what to write; others are left alone."""
-    start, _, rest = str(error).partition("() got an unexpected keyword argument ")
-    if rest and start == function.__qualname__:
-        name, takes = rest.split("'")[1], signature(function).parameters
+    """Raise Python's error about how a function was called with what to write; others are left alone."""
+    start, _, said = str(error).partition("() ")
+    if start != function.__qualname__:
+        return
+    takes = signature(function).parameters
+    if said.startswith("got an unexpected keyword argument "):
+        name = said.split("'")[1]
         told = instead_of(name, takes) or f"it takes {', '.join(takes)}"
         raise TypeError(f"{start}() got an unexpected keyword argument {name!r}: {told}") from None
+    if re.match(r"takes .* positional arguments? but", said):
+        named = ", ".join(f"{x.name}=" for x in takes.values() if x.kind is x.KEYWORD_ONLY)
+        raise TypeError(f"{error}; write {named or 'fewer'}{' by name' * bool(named)}") from None
 
 
 def told_keywords(function: F) -> F:

@@ -42,8 +42,9 @@ def kind_of(name: str, state: Any) -> str:
     for kind, its_class in KINDS.items():
         if isinstance(state, its_class):
             return kind
-    allowed = ", ".join(each.__name__ for each in KINDS.values())
-    raise DTypeError(f"{name} must be a {allowed}; got {type(state).__name__}")
+    *most, last = (each.__name__ for each in KINDS.values())
+    several = ", of which ka.stack_states makes one" if type(state) in (list, tuple) else ""
+    raise DTypeError(f"{name} must be a {', '.join(most)} or {last}; got {type(state).__name__}{several}")
 
 
 def parts_of(name: str, state: Any) -> dict[str, Array]:

@@ -13,7 +13,8 @@ from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._runtime.checks import boolean
 from kernattn.errors import KernattnError, ParameterError
 from kernattn.features import FeatureMap, Linear, random_features
-from kernattn.kernels import Cauchy, Kernel, Laplacian, Periodic, Sech, SkewedChi2, usual_lengthscale
+from kernattn.features._spectral.spectra import PRODUCT
+from kernattn.kernels import Kernel, Product, Scaled, SkewedChi2, Sum, usual_lengthscale
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import lowest_ridge
 from kernattn.solvers._check import take_rows
@@ -24,7 +25,7 @@ from kernattn.solvers._ridge import choose
 from kernattn.solvers._sums import moments
 from kernattn.solvers._tune import OBJECTIVES, Search, search_lengthscales
 
-BY_AXES = (Cauchy, Laplacian, Periodic, Sech, SkewedChi2)
+BY_AXES: tuple[type[Kernel], ...] = (*PRODUCT, SkewedChi2)  # kernels whose frequencies are drawn axis by axis
 ROWS, FEATURES = 2048, 256  # that a search looks at
 DENSE = 2**24  # numbers of sparse rows that a search makes dense
 FEW = 25  # rows that differ, below which the evidence tells nothing
@@ -66,7 +67,16 @@ def line_of(x: Array, weights: Float64 | None) -> Linear:
 
 def usual_projection(kernel: Kernel) -> str:
     """Return the arrangement of frequencies that has the least variance for a kernel."""
-    return "iid" if isinstance(kernel, BY_AXES) else "orthogonal"
+    return "iid" if _by_axes(kernel) else "orthogonal"
+
+
+def _by_axes(kernel: Kernel) -> bool:
+    """Return whether the frequencies of a kernel, or of a member of its sum or product, are drawn axis by axis."""
+    if isinstance(kernel, Scaled):
+        return _by_axes(kernel.kernel)
+    if isinstance(kernel, Product | Sum):
+        return any(map(_by_axes, kernel.kernels))
+    return isinstance(kernel, BY_AXES)
 
 
 def tune_by_evidence(kernel: Stationary, ard: bool, x: Array, y: Float64, weights: Float64 | None) -> Stationary:

@@ -20,6 +20,12 @@ from kernattn.sklearn._on_moments import OnMoments
 from kernattn.solvers import Components, Moments, Ridge, moments, pca, ridge, whiten
 
 
+def _has_inverse(estimator: Any) -> bool:
+    if not estimator.fit_inverse_transform:
+        raise AttributeError("inverse_transform is there with fit_inverse_transform=True")
+    return True
+
+
 @dataclass(eq=False, repr=False)
 class FeaturePCA(MapTransformer, OnMoments):
     r"""Principal components of features, eigenvectors of :math:`\sum_i w_i (\phi_i - \bar\phi)(\phi_i - \bar\phi)^T`.
@@ -81,7 +87,7 @@ class FeaturePCA(MapTransformer, OnMoments):
             self.inverse_ = self._fit_inverse(x, check_weights(sample_weight, x))
         return self
 
-    @available_if(lambda self: self.fit_inverse_transform)  # type: ignore[untyped-decorator]
+    @available_if(_has_inverse)  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Any) -> Any:
         r"""Return rows (n, d) whose coordinates are about X (n, k): :math:`\hat x(z) = W^T \psi(z) + b`.
 

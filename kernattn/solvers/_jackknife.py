@@ -9,6 +9,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, check_floating, like, to_numpy64
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import instance_of, positive_number, shown
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.solvers._check import check_beside, check_finite
 from kernattn.solvers._ridge import Ridge
@@ -31,6 +32,7 @@ class Interval(NamedTuple):
     high: Array
 
 
+@told_keywords
 def jackknife(
     fit: Ridge, new: Array, *, x: Array, y: Array, coverage: float = 0.9, backend: str | None = None
 ) -> Interval:

@@ -105,7 +105,7 @@ class Spectrum:
 
 def decompose(m: Moments, centred: bool, varies: bool = True) -> Spectrum:
     """Return the spectrum of G, of features and targets less their means where `centred`; features must vary then."""
-    instance_of("moments", m, Moments)
+    instance_of("moments", m, Moments, "as kernattn.solvers.moments(x, phi, y=y)")
     if m.n < 1 + centred:
         raise EmptyInputError(f"moments must hold {1 + centred} rows at least; got {m.n}")
     share = centred / m.weight

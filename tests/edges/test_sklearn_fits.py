@@ -254,6 +254,10 @@ def test_frequencies_of_kernels_by_axes_are_iid():
     phi = RandomFeatures("cauchy", **GIVEN).fit(X).feature_map_
     wanted = ka.random_features(ka.kernels.Cauchy(1.5), 3, 32, projection="iid", rng=3)
     assert phi.fingerprint == wanted.fingerprint
+    cauchy, laplacian = ka.kernels.Cauchy(1.5), ka.kernels.Laplacian()
+    for kernel in (cauchy * laplacian, laplacian + ka.kernels.Gaussian(), 2.0 * cauchy * ka.kernels.Gaussian()):
+        phi = RandomFeatures(kernel, num_features=32, random_state=3).fit(X).feature_map_
+        assert phi.fingerprint == ka.random_features(kernel, 3, 32, projection="iid", rng=3).fingerprint
 
 
 def test_variance_of_landmarks_goes_back_to_the_prior():

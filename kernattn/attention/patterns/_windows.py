@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
 from kernattn.attention.patterns._intervals import Head, Integers, Intervals, rows_at, whole_number, whole_rows
@@ -42,6 +43,7 @@ class Local(IntervalPattern):
         return ((Intervals(low[None], high[None], whole_rows(n), rows, keys, own_tiles),),)
 
 
+@told_keywords
 def local(left: int, right: int | None = None, *, dilation: int = 1) -> Pattern:
     r"""Return a window: :math:`-left \le j - i \le right` and :math:`(j - i) \bmod dilation = 0`.
 
