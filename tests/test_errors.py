@@ -209,6 +209,8 @@ def test_maps_check_their_input():
         (lambda: ka.softmax_attention(x(3, 4), x(3, 4), x(3, 4), pattern=np.eye(3) > 0), "from_mask(mask)"),
         (lambda: ka.patterns.from_mask(np.eye(3)), "mask == 0"),
         (lambda: ka.patterns.local(window_size=3), "left= and right="),
+        (lambda: ka.gated_linear_attention(x(3, 4), x(3, 4), x(3, 4), decay=0.9), "g= or gk="),
+        (lambda: ka.solvers.jackknife(None, x(3, 4), x=x(9, 4), y=x(9), alpha=0.1), "1 - coverage"),
         (lambda: ka.softmax_attention(x(3, 4), x(3, 4), x(3, 4), None), "write scale=, causal=, key_mask=,"),
         (lambda: ka.solvers.linear_model(x(9, 4), DRAWN, x(9), loss="huber"), "write y=, loss=,"),
         (lambda: ka.solvers.linear_model(x(9, 4), DRAWN, y=x(9), loss="pinball"), "'quantile'"),
