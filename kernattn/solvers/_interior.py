@@ -45,8 +45,9 @@ def minimise_pinball(problem: Problem, start: Float64, size: int, tolerance: flo
     scores = problem.at(point, size).scores
     rest = problem.y - scores
     smooth = problem.weights * np.clip(rest / loss.width, loss.quantile - 1, loss.quantile)
-    closest = np.partition(np.where(counted, np.abs(rest), np.inf), min(max(FEW, MANY * size), len(rest)) - 1)
-    reach = max(BANDS * loss.width, float(closest[min(max(FEW, MANY * size), len(rest)) - 1]))
+    last = min(max(FEW, MANY * size), len(rest)) - 1
+    closest = np.partition(np.where(counted, np.abs(rest), np.inf), last)
+    reach = max(BANDS * loss.width, float(closest[last]))
     near = counted & (np.abs(rest) <= reach)
     steps = 0
     for _ in range(ROUNDS):

@@ -62,10 +62,17 @@ def jackknife(
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation makes the features.
 
+    Returns
+    -------
+    Interval
+        The ends, (m,) or (m, c).
+
     Raises
     ------
     ParameterError
         If x and y are not the rows that were fitted, or too few for the coverage: 1 / (1 - coverage) - 1 are enough.
+    ShapeError, DTypeError, EmptyInputError
+        If arrays do not fit.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from kernattn._arrays.namespaces import Array, Float64, namespace, to_numpy64
-from kernattn._runtime.checks import array_of, shown
+from kernattn._runtime.checks import array_of, positive_number, shown
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse
@@ -63,6 +63,19 @@ def _check_block(phi: FeatureMap, x: Any, y: Any, weights: Any = None) -> tuple[
         if not good.all():
             refuse("weights must be 0 or more", np.flatnonzero(~good), "another number")
     return x, labels, shares
+
+
+def given_penalty(penalty: Any, x: Any) -> float | None:
+    """Return the penalty of rows, or None where it is to be chosen, which blocks do not allow."""
+    if penalty is None and not hasattr(x, "shape"):
+        raise ParameterError("penalty must be given where x comes in blocks; got None")
+    return None if penalty is None else positive_number("penalty", penalty)
+
+
+def likeliest(classes: NDArray[Any], scores: Float64) -> NDArray[Any]:
+    """Return the labels (...) of the largest scores (..., k); of two classes (...), the second above 0."""
+    labels: NDArray[Any] = classes[(scores > 0).astype(int) if len(classes) == 2 else np.argmax(scores, axis=-1)]
+    return labels
 
 
 def find_classes(blocks: Blocks) -> NDArray[Any]:

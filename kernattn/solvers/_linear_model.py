@@ -16,12 +16,12 @@ from kernattn._runtime.extras import bar, has_bar
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import FeatureMap
 from kernattn.solvers._interior import minimise_pinball
-from kernattn.solvers._labels import find_classes, walk_labelled
+from kernattn.solvers._labels import find_classes, given_penalty, likeliest, walk_labelled
 from kernattn.solvers._loss_penalty import choose_penalty
 from kernattn.solvers._losses import Huber, Loss, Poisson, Quantile, SquaredHinge
 from kernattn.solvers._newton import FIRST_TOLERANCE, Fit, Problem, minimise, some_of
 from kernattn.solvers._spectrum import cast_as, project
-from kernattn.solvers._sweeps import Held, Sweeps
+from kernattn.solvers._sweeps import Sweeps
 
 LOSSES = "huber", "poisson", "quantile", "squared_hinge"
 
@@ -89,9 +89,7 @@ class LinearModel:
         scores = self.scores(x, backend=backend)
         if not len(self.classes):
             return namespace(scores=scores).exp(scores) if self.loss == "poisson" else scores
-        host = to_numpy64(scores)
-        best = (host > 0).astype(int) if len(self.classes) == 2 else np.argmax(host, axis=-1)
-        return self.classes[best]
+        return likeliest(self.classes, to_numpy64(scores))
 
 
 @told_keywords
@@ -161,6 +159,19 @@ def linear_model(
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation makes the features.
 
+    Returns
+    -------
+    LinearModel
+        The fit.
+
+    Raises
+    ------
+    ParameterError
+        If a number is not allowed, blocks come without a penalty or can be walked once, rows or weights are not finite,
+        no weight is above 0, counts are negative or all 0, or labels are of one class.
+    ShapeError, DTypeError, EmptyInputError, MixedLibraryError
+        If arrays do not fit.
+
     Examples
     --------
     >>> import numpy as np
@@ -177,10 +188,7 @@ def linear_model(
     one_of("loss", loss, LOSSES)
     made: Loss = _loss(loss, quantile, epsilon)
     tolerance = positive_number("tolerance", tolerance)
-    if penalty is not None:
-        penalty = positive_number("penalty", penalty)
-    elif not hasattr(x, "shape"):
-        raise ParameterError("penalty must be given where x comes in blocks; got None")
+    penalty = given_penalty(penalty, x)
     positive_integer("max_iterations", max_iterations)
     boolean("intercept", intercept)
     has_bar("linear_model", progress)
@@ -197,7 +205,7 @@ def linear_model(
     size = phi.num_features_of(next(blocks())[0].shape[1])
     with bar("linear_model", progress, unit="pass") as shown_passes:
         sums = (Problem(rows, y, rows.weights, made, penalty, bool(intercept), shown_passes) for y in targets)
-        fits = [fit_one(each, size, tolerance, max_iterations) for each in sums]
+        fits = [_fit_one(each, size, tolerance, max_iterations) for each in sums]
     points = np.stack([point for point, _, _ in fits], axis=1)
     scale = float(np.exp(points[size + 1, 0])) if loss == "huber" else np.nan
     steps, converged = max(steps for _, steps, _ in fits), all(converged for _, _, converged in fits)
@@ -205,7 +213,7 @@ def linear_model(
     return LinearModel(phi, loss, penalty, steps, converged, scale, classes, *found)
 
 
-def fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
+def _fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
     """Return the least point for targets (n,), from that of some of the rows."""
     y, weights = problem.y, problem.weights
     loss, begin = problem.loss.start(y, weights, problem.intercept)
@@ -215,9 +223,9 @@ def fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
     problem = problem._replace(loss=loss, y=y - begin.shift)
     rows, share = some_of(np.flatnonzero(weights), size)
     if share > 1:
-        some = Held(problem.rows.take(rows))
-        first = problem._replace(rows=some, y=problem.y[rows], weights=share * weights[rows], shown=None)
-        start = minimise(first, start, size, FIRST_TOLERANCE, most).point
+        some = problem.of_rows(rows)
+        some = some._replace(weights=share * some.weights)
+        start = minimise(some, start, size, FIRST_TOLERANCE, most).point
     if isinstance(loss, Quantile):
         smooth = minimise(problem, start, size, FIRST_TOLERANCE, most)
         fit = minimise_pinball(problem, smooth.point, size, tolerance, most)

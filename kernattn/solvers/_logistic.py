@@ -15,9 +15,8 @@ from kernattn._runtime.deprecated import old_arguments, old_attribute, old_order
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.lazy_scipy import special
-from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
-from kernattn.solvers._labels import find_classes, walk_labelled
+from kernattn.solvers._labels import find_classes, given_penalty, likeliest, walk_labelled
 from kernattn.solvers._penalty import hold_out, warn_of_least
 from kernattn.solvers._softmax import Loss, Passes, minimise, origin
 from kernattn.solvers._spectrum import cast_as, project
@@ -84,10 +83,7 @@ class Logistic:
 
     def predict(self, x: Array, *, backend: str | None = None) -> NDArray[Any]:
         """Return the likeliest labels, (..., n), on the host."""
-        host = to_numpy64(self.scores(x, backend=backend))
-        best = (host > 0).astype(int) if len(self.classes) == 2 else np.argmax(host, axis=-1)
-        labels: NDArray[Any] = self.classes[best]
-        return labels
+        return likeliest(self.classes, to_numpy64(self.scores(x, backend=backend)))
 
 
 @told_keywords
@@ -156,10 +152,7 @@ def logistic(
     """
     instance_of("phi", phi, FeatureMap)
     tolerance = positive_number("tolerance", tolerance)
-    if penalty is not None:
-        penalty = positive_number("penalty", penalty)
-    elif not hasattr(x, "shape"):
-        raise ParameterError("penalty must be given where x comes in blocks; got None")
+    penalty = given_penalty(penalty, x)
     positive_integer("max_iterations", max_iterations)
     boolean("intercept", intercept)
     has_bar("logistic", progress)  # else what it lacks shows after a pass over the blocks

@@ -105,15 +105,12 @@ def _split(problem: Problem, digests: NDArray[np.uint64]) -> list[Fold]:
     for fold in range(FOLDS):
         left = digests % np.uint64(FOLDS) == fold
         if left.any() and np.ptp(problem.y[~left]) > 0:
-            found.append(Fold(*(_some(problem, np.flatnonzero(at)) for at in (~left, left))))
+            found.append(Fold(*(problem.of_rows(np.flatnonzero(at)) for at in (~left, left))))
     return found
 
 
-def _some(problem: Problem, rows: NDArray[np.intp]) -> Problem:
-    return problem._replace(rows=Held(problem.rows.take(rows)), y=problem.y[rows], weights=problem.weights[rows])
-
-
 def _mean_curvature(problem: Problem, place: Place, size: int) -> float:
+    """Return the mean of the curvatures of rows by their scores."""
     curvatures = problem.loss.judge(place.scores, problem.y, place.point[size + 1 :]).curvatures
     return float(problem.weights @ curvatures / problem.weights.sum())
 

@@ -38,6 +38,11 @@ class Problem(NamedTuple):
     intercept: bool
     shown: Any = None  # a bar, or None
 
+    def of_rows(self, rows: NDArray[np.intp]) -> "Problem":
+        """Return the sum over some of the rows, which are sorted, and show nothing of its sweeps."""
+        some = Held(self.rows.take(rows))
+        return self._replace(rows=some, y=self.y[rows], weights=self.weights[rows], shown=None)
+
     def at(self, point: Float64, size: int) -> "Place":
         """Return the sum and its gradient at a point of so many features."""
         gradient, scores = np.zeros(len(point)), np.empty(len(self.y))
