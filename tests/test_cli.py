@@ -26,11 +26,8 @@ def tokens(tmp_path):
 
 def words(tokens, out, *more, **axes):
     given = ["study", "attention", "--data", str(tokens), "--out", str(out), "--workers", "0", *more]
-    return [
-        *given,
-        "--set",
-        *(f"{axis}={values}" for axis, values in ({"estimator": "positive", "m": 4} | axes).items()),
-    ]
+    chosen = {"estimator": "positive", "m": 4} | axes
+    return [*given, "--set", *(f"{axis}={values}" for axis, values in chosen.items())]
 
 
 def one_line(capsys):
@@ -262,10 +259,8 @@ def test_missing_extra(tokens, tmp_path, capsys, monkeypatch):
 
 def test_report_of_no_folder(tmp_path, capsys):
     assert main(["report", str(tmp_path / "nothing")]) == 2
-    assert (
-        f"folder must be the folder of a study, or one that holds such folders; got {tmp_path / 'nothing'}"
-        in one_line(capsys)
-    )
+    wanted = f"folder must be the folder of a study, or one that holds such folders; got {tmp_path / 'nothing'}"
+    assert wanted in one_line(capsys)
 
 
 def test_info(capsys):

@@ -322,15 +322,6 @@ def test_all_components():
             fitted(FeaturePCA, n_components=given)
 
 
-def test_old_names():
-    with pytest.warns(DeprecationWarning, match=r"NystromFeatures\(landmarks=\) is now method="):
-        one = NystromFeatures(landmarks="uniform")
-    assert one.get_params()["method"] == "uniform"
-    with pytest.warns(DeprecationWarning, match="landmarks=.* is now method="):
-        one.set_params(landmarks="greedy")
-    assert one.method == "greedy"
-
-
 def test_refused_rows():
     for weights, words in ((-W, "zero or more"), (0 * W, "not zero in all"), (W[:5], "a weight for each row")):
         for cls in REGRESSORS:

@@ -163,3 +163,12 @@ def test_ways_back_that_are_refused():
 def test_kernel_functions_are_for_landmarks():
     with pytest.raises(TypeError, match="is for NystromFeatures"):
         RandomFeatures(rbf).fit(X)
+
+
+def test_old_names():
+    with pytest.warns(DeprecationWarning, match=r"NystromFeatures\(landmarks=\) is now method="):
+        one = NystromFeatures(landmarks="uniform")
+    assert one.get_params()["method"] == "uniform"
+    with pytest.warns(DeprecationWarning, match="landmarks=.* is now method="):
+        one.set_params(landmarks="greedy")
+    assert one.method == "greedy"

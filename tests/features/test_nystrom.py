@@ -39,10 +39,6 @@ def matrix(kernel, x, y=None):
     return (x @ y.T) ** kernel.degree
 
 
-def trace_error(k, approximation):
-    return 1 - np.trace(approximation) / np.trace(k)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_against_the_formula(name):
     x = clustered()
@@ -62,7 +58,7 @@ def test_against_the_formula(name):
     np.testing.assert_allclose(inner @ inner.T, matrix(GAUSSIAN, landmarks), atol=1e-9)
     k = matrix(GAUSSIAN, x)
     assert (np.diag(k) - np.sum(features**2, axis=1) > -1e-9).all()
-    residual = trace_error(k, expected)
+    residual = 1 - np.trace(expected) / np.trace(k)
     np.testing.assert_allclose(phi.trace_residual(x), residual, atol=1e-10)
     if name in ("greedy", "rpcholesky"):
         np.testing.assert_allclose(phi.residual, residual, atol=1e-10)
@@ -155,8 +151,7 @@ def test_minibatch_kmeans():
     assert np.mean([make(rng=r).trace_residual(x) for r in range(5)]) < np.mean(uniform)
     same = make(np.ones((7, 3)), 4)
     np.testing.assert_allclose(same(np.ones((2, 3))) @ same(np.ones((2, 3))).T, 1, atol=1e-12)
-    alone = make(np.ones((1, 3)), 1)
-    np.testing.assert_allclose(alone.landmarks, np.ones((1, 3)))
+    np.testing.assert_allclose(make(np.ones((1, 3)), 1).landmarks, np.ones((1, 3)))
 
 
 def test_minibatch_kmeans_without_sklearn(monkeypatch):
