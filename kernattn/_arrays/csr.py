@@ -1,5 +1,6 @@
 """CSR matrices of SciPy: rows that are looked at a dense block at a time."""
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +15,8 @@ ROOM = 2**21  # numbers of a dense block: 16 MiB of float64
 
 def is_sparse(x: Any) -> bool:
     """Say whether x is a sparse matrix or array of SciPy, which need not be loaded."""
-    return type(x).__module__.startswith("scipy.sparse")
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(x))
 
 
 def dense_blocks(x: Any) -> Iterator[tuple[slice, Array]]:

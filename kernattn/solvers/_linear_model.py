@@ -169,7 +169,7 @@ def linear_model(
     ParameterError
         If a number is not allowed, blocks come without a penalty or can be walked once, rows or weights are not finite,
         no weight is above 0, counts are negative or all 0, or labels are of one class.
-    ShapeError, DTypeError, EmptyInputError, MixedLibraryError
+    ShapeError, DTypeError, EmptyInputError
         If arrays do not fit.
 
     Examples

@@ -33,6 +33,15 @@ def test_csr_rows(name, coef0, monkeypatch):
                 np.testing.assert_array_equal(phi.key(csr), got)
 
 
+class Derived(sparse.csr_matrix):
+    """CSR of a user."""
+
+
+def test_a_class_that_derives_from_csr():
+    phi = ka.random_features(ka.kernels.Gaussian(), D, 8, rng=0)
+    np.testing.assert_allclose(phi(Derived(np.eye(D))), phi(np.eye(D)), rtol=1e-12)
+
+
 def test_csr_rows_that_are_refused():
     phi = ka.random_features(ka.kernels.Polynomial(3, gamma=0.7, coef0=0.5), D, 8, rng=0)
     rows = sparse.csr_array(np.ones((3, D)))
