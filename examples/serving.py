@@ -2,8 +2,8 @@
 
 ``python serving.py serve`` listens on a socket. A session sends a line of JSON, {"prompt": [3, 1, 4], "tokens": 20},
 and receives a line for each token, {"token": 7}, as soon as it is drawn. ``python serving.py measure`` prints what a
-step takes with 1, 32 and 256 sessions. ``--params FILE`` are parameters that `ka.transformer.save_params` wrote; without
-it weights are drawn, and so are tokens: time and memory are those of a trained model of the same sizes.
+step takes with 1, 32 and 256 sessions. ``--params FILE`` are parameters that `ka.transformer.save_params` wrote. Without
+it weights are drawn: time and memory are those of a trained model of the same sizes.
 
 A session has a row of the decoder's memory. When it ends, `Decoder.put` lets the next one take the row, and nothing is
 copied of the others. A sequence has the same bits whatever other sequences stand beside it.
@@ -16,6 +16,7 @@ import asyncio
 import json
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -149,7 +150,8 @@ def model(sizes: argparse.Namespace) -> tuple[dict[str, Any], Config, ka.feature
 
 def measure(sizes: argparse.Namespace) -> None:
     """Print what a step takes, and what sessions take in memory."""
-    print("| sessions | MB of states | a step, median ms | 99th percentile | tokens a second |\n|---:|---:|---:|---:|---:|")
+    print("| sessions | MB of states | a step, median ms | 99th percentile | tokens a second |")
+    print("|---:|---:|---:|---:|---:|")
     for rows in (1, 32, 256):
         server, rng = Server(*model(sizes), rows), np.random.default_rng(0)
         times = []
@@ -182,7 +184,8 @@ def main() -> None:
         measure(sizes)
         return
     server = Server(*model(sizes), sizes.rows)
-    asyncio.run(serve(server, sizes.host, sizes.port, lambda port: print(f"listening on {sizes.host}:{port}", flush=True)))
+    listening = partial(print, f"listening on {sizes.host}, port", flush=True)
+    asyncio.run(serve(server, sizes.host, sizes.port, listening))
 
 
 if __name__ == "__main__":
