@@ -2,8 +2,8 @@
 
 ``python serving.py serve`` listens on a socket. A session sends a line of JSON, {"prompt": [3, 1, 4], "tokens": 20},
 and receives a line for each token, {"token": 7}, as soon as it is drawn. ``python serving.py measure`` prints what a
-step takes with 1, 32 and 256 sessions. ``--params FILE`` are parameters that `ka.transformer.save_params` wrote. Without
-it weights are drawn: time and memory are those of a trained model of the same sizes.
+step takes with 1, 32 and 256 sessions. ``--params FILE`` are parameters that `ka.transformer.save_params` wrote.
+Without it weights are drawn: time and memory are those of a trained model of the same sizes.
 
 A session has a row of the decoder's memory. When it ends, `Decoder.put` lets the next one take the row, and nothing is
 copied of the others. A sequence has the same bits whatever other sequences stand beside it.
