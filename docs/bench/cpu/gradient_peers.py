@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from bench.cpu.peers import torch_of
+from bench.cpu.peers import elu1, torch_of
 from bench.torch_chunks import CHUNK, projection
 from kernattn._arrays.namespaces import Float64
 from kernattn.bench._clock import Call
@@ -228,3 +228,39 @@ def _by_hand(q: Any, k: Any, v: Any, g: Any, omega: Float64 | None, span: int) -
         return out, dq, dk, dv
 
     return partial(torch.inference_mode()(call))
+
+
+def torch_quadratic_by_hand(q: Any, k: Any, v: Any, g: Any, causal: bool) -> Call:
+    """All weights of elu + 1 at once, with the backward written by hand in a Function of autograd's."""
+    torch, (q, k, v, g) = torch_of(q, k, v, g)
+    mask = torch.tril(torch.ones(q.shape[1], k.shape[1], dtype=q.dtype))
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+
+    def forward(ctx: Any, q: Any, k: Any, v: Any) -> Any:
+        a, b = elu1(q), elu1(k)
+        weights = torch.bmm(a, b.transpose(1, 2))
+        if causal:
+            weights.mul_(mask)
+        share = weights.sum(-1, keepdim=True).reciprocal_()
+        out = torch.bmm(weights, v).mul_(share)
+        ctx.save_for_backward(a, b, v, weights, share, out)
+        return out
+
+    def backward(ctx: Any, g: Any) -> Any:
+        a, b, v, weights, share, out = ctx.saved_tensors
+        g = g * share
+        of_weights = torch.baddbmm((g * out).sum(-1, keepdim=True), g, v.transpose(1, 2), beta=-1)
+        if causal:
+            of_weights.mul_(mask)
+        of_q = torch.bmm(of_weights, b).mul_(a.clamp(max=1))  # the slope of elu + 1 is its value up to 1
+        of_k = torch.bmm(of_weights.transpose(1, 2), a).mul_(b.clamp(max=1))
+        return of_q, of_k, torch.bmm(weights.transpose(1, 2), g)
+
+    made = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    function: Any = type("Quadratic", (torch.autograd.Function,), made)
+
+    def call() -> Any:
+        out = function.apply(*leaves)
+        return out.detach(), *torch.autograd.grad(out, leaves, g)
+
+    return call

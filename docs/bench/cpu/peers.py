@@ -177,10 +177,10 @@ def torch_lean_all(q: Any, k: Any, v: Any, omega: Float64) -> Call:
     return torch.inference_mode()(call)
 
 
-def torch_quadratic(q: Any, k: Any, v: Any, omega: Float64 | None, causal: bool) -> Call:
+def torch_quadratic(q: Any, k: Any, v: Any, omega: Float64 | None, causal: bool, state: bool = True) -> Call:
     """All weights at once: what is best for short sequences, whose n^2 is less than the sums' n m.
 
-    Causal, it returns the state too, as ours does.
+    Causal, it returns the state too, as ours does, unless told otherwise.
     """
     torch, (q, k, v) = torch_of(q, k, v)
     mask = torch.tril(torch.ones(q.shape[1], q.shape[1], dtype=q.dtype))
@@ -194,7 +194,7 @@ def torch_quadratic(q: Any, k: Any, v: Any, omega: Float64 | None, causal: bool)
         if causal:
             weights.mul_(mask)
         out = torch.bmm(weights, v).div_(weights.sum(-1, keepdim=True))
-        return (out, torch.bmm(turned, v), b.sum(1)) if causal else out
+        return (out, torch.bmm(turned, v), b.sum(1)) if causal and state else out
 
     def with_favor() -> Any:
         a, turned = torch.matmul(q, w).exp_(), torch.matmul(k, w).exp_().transpose(1, 2)
@@ -203,7 +203,7 @@ def torch_quadratic(q: Any, k: Any, v: Any, omega: Float64 | None, causal: bool)
             weights.mul_(mask)
         fraction = torch.bmm(weights, values)
         out = fraction[..., :e] / fraction[..., e:]
-        if not causal:
+        if not (causal and state):
             return out
         sums = torch.bmm(turned, values)
         return out, sums[..., :e], sums[..., e]

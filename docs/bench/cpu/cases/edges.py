@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.cpu import peers
 from bench.cpu.cases.inputs import elu1_map, favor, heads, normal
-from bench.cpu.gradient_peers import torch_quadratic_gradients, torch_softmax_gradients
+from bench.cpu.gradient_peers import torch_quadratic_by_hand, torch_quadratic_gradients, torch_softmax_gradients
 from bench.races import Case, Race
 from bench.sizes import Sizes
 from kernattn._gradients import vjp
@@ -71,7 +71,13 @@ def _by_torch(host: list[Any], g: Any, run: Any, phi: Any = None) -> dict[str, C
     else:
         name, ways = "torch, quadratic", (peers.torch_quadratic, torch_quadratic_gradients)
         rest = getattr(phi, "omega", None), run is causal_linear_attention
-    return {name: ways[0](*host, *rest), f"{name}, both ways": ways[1](*copies, *rest)}
+    calls = {name: ways[0](*host, *rest), f"{name}, both ways": ways[1](*copies, *rest)}
+    if run is causal_linear_attention:  # whoever trains has no use for the state
+        calls[f"{name}, the output alone"] = peers.torch_quadratic(*host, *rest, state=False)
+    if run is not softmax_attention and rest[0] is None:
+        own = [x.copy() for x in (*host, g)]
+        calls[f"{name}, both ways by hand"] = torch_quadratic_by_hand(*own, rest[1])
+    return calls
 
 
 def _steps(o: Sizes) -> Race:
