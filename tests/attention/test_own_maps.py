@@ -35,7 +35,11 @@ class Own(FeatureMap):
 SHIFTED = Own(lambda x: ScaledFeatures(1 + x**2, 0 * x[..., :1]))
 
 
-@pytest.mark.parametrize("phi", [SHIFTED, 3 * SHIFTED, SHIFTED + SHIFTED, SHIFTED * ka.features.relu()], ids=repr)
+@pytest.mark.parametrize(
+    "phi",
+    [SHIFTED, 3 * SHIFTED, SHIFTED + SHIFTED, SHIFTED * ka.features.relu()],
+    ids=("own", "multiple", "sum", "product"),
+)
 def test_rows_of_sixteen_bits_are_widened_before_a_map_sees_them(phi):
     q = (300 * Q).astype(np.float16)  # float16 does not hold their squares
     wide = q.astype(np.float32)
