@@ -69,7 +69,7 @@ def test_curvature_of_equal_rows(nu):
 @pytest.mark.parametrize("way", ["matrix", "pairs"])
 @pytest.mark.parametrize("order", [1, 2])
 def test_curvature_of_arc_cosines_at_equal_rows(order, way):
-    """To the second order the kernels are x^T y, and 4 |x| |y| x^T y - |x|^2 |y|^2."""
+    """dfm/tinygp#115, of other kernels: to the second order they are x^T y, and 4 |x| |y| x^T y - |x|^2 |y|^2."""
     row, size = np.array([2.0, 1.0]), 5.0
     exact = {1: np.zeros((2, 2)), 2: 2 * size * np.eye(2) + 4 * np.outer(row, row)}[order]
 

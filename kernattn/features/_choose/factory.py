@@ -143,7 +143,7 @@ def random_features(
     rows = check_values(values, sample, causal)
     request = request._replace(objective=goal, values=rows, causal=causal)
     if fits:
-        made = attempt(asked_of(request._replace(estimator=LEARNED)), level=3)
+        made = attempt(asked_of(request._replace(estimator=LEARNED)))
         if made.helps:
             return made.fitted
     return make(request)

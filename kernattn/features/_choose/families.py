@@ -115,7 +115,7 @@ def make(request: Request) -> FeatureMap:
     family, kernel = _family(request.kernel), request.kernel
     name: object = request.estimator
     if name == LEARNED:
-        return told(attempt(asked_of(request), level=4), level=4)
+        return told(attempt(asked_of(request)))
     names, members_say = family.estimators(kernel), family.make is _composite
     if not isinstance(name, str) or not (name in ("auto", *names) or members_say):
         others = f" or one of {', '.join(names)}" if names else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.checks import boolean, one_of, positive_integer, shown
+from kernattn._runtime.deprecated import warn_user
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar
 from kernattn._runtime.random import RNG, generator
@@ -161,7 +161,7 @@ def fit(
     rows, number = check_inputs(data), positive_integer("num_features", num_features)
     v = check_values(values, rows, boolean("causal", causal))
     asked = Asked(kernel, number, rows, not isinstance(data, tuple), chosen, v, causal, goal, generator(rng))
-    return told(attempt(asked, progress, level=3), level=3)
+    return told(attempt(asked, progress))
 
 
 class Attempt(NamedTuple):
@@ -177,22 +177,22 @@ class Attempt(NamedTuple):
         return self.fitted.error < self.fitted.random_error
 
 
-def told(made: Attempt, level: int) -> FeatureMap:
+def told(made: Attempt) -> FeatureMap:
     """Return the fit, or with a warning its rival."""
     if made.helps:
         return made.fitted
     kind, error, name, limit = (getattr(made.fitted, each) for each in ("kind", "error", "random", "random_error"))
-    warnings.warn(
+    warn_user(
         f"the fit of kind {kind!r} errs by {error:.3g} on the {made.rows} rows that it did not see, and {name!r}, the "
         f"best random map, by {limit:.3g}: the random map is returned",
-        stacklevel=level,
+        UserWarning,
     )
     return made.random
 
 
-def attempt(asked: Asked, progress: bool | None = False, level: int = 2) -> Attempt:
-    """Return a fit and its rival; `level` says how far up the call lies that is warned of few rows."""
-    _check_rows(asked, level + 1)
+def attempt(asked: Asked, progress: bool | None = False) -> Attempt:
+    """Return a fit and its rival."""
+    _check_rows(asked)
     seen, held = share_out(asked.data, asked.values, asked.rng)
     maps = _draws(asked, seen)
     judge, whole = _judge(asked, *held), _judge(asked, asked.data.queries, asked.data.keys, asked.values)
@@ -212,7 +212,7 @@ def attempt(asked: Asked, progress: bool | None = False, level: int = 2) -> Atte
     return Attempt(replace(made, error=judge.measured(made).error ** 0.5), random, len(held[1]))
 
 
-def _check_rows(asked: Asked, level: int) -> None:
+def _check_rows(asked: Asked) -> None:
     for name, rows in zip(("queries", "keys"), asked.data[:2], strict=True):
         name = "data" if asked.shared else f"{name} of data"
         if len(rows) < LEAST:
@@ -222,9 +222,9 @@ def _check_rows(asked: Asked, level: int) -> None:
     check_size(asked.data.rows, asked.kernel.input_scale(asked.data.rows.shape[1]))
     fewest = min(len(asked.data.queries), len(asked.data.keys))
     if fewest < asked.num_features:
-        warnings.warn(
+        warn_user(
             f"data has {fewest} rows, fewer than the {asked.num_features} features: a fit can learn them by heart",
-            stacklevel=level,
+            UserWarning,
         )
 
 

@@ -266,7 +266,7 @@ def recommend(
         shared, source = given.queries is given.keys, deepcopy(source)
         seen, held = share_out(given, rows_of_values, source)
         request = Request(kernel, dim, number, LEARNED, resolve("orthogonal"), data_of(seen, shared), source, goal)
-        made = attempt(asked_of(request._replace(values=seen[2], causal=causal)), level=3)
+        made = attempt(asked_of(request._replace(values=seen[2], causal=causal)))
         fitted = made.fitted if made.helps else None
         given, rows_of_values = data_of(held, shared), held[2]
     shaped = given if not learned else data_of(seen, shared)
