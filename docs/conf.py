@@ -59,7 +59,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
-    "ignore_pattern": r"/(?!plot_)\w+\.py$",
+    "ignore_pattern": r"/(?!plot_)\w+\.py$|regret_data\.py$",
     "download_all_examples": False,
     "show_memory": False,
     "write_computation_times": False,  # its page loads scripts from elsewhere

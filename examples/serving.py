@@ -1,4 +1,8 @@
-"""A server that decodes many sessions at once: they join and leave a batch whose memory never grows.
+"""
+Sessions that join and leave a batch
+===================================
+
+A server decodes many sessions at once: they join and leave a batch whose memory never grows.
 
 ``python serving.py serve`` listens on a socket. A session sends a line of JSON, {"prompt": [3, 1, 4], "tokens": 20},
 and receives a line for each token, {"token": 7}, as soon as it is drawn. ``python serving.py measure`` prints what a
