@@ -1,6 +1,6 @@
 """
 Sessions that join and leave a batch
-===================================
+====================================
 
 A server decodes many sessions at once: they join and leave a batch whose memory never grows.
 
