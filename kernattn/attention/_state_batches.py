@@ -9,7 +9,15 @@ import array_api_compat as compat
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._arrays.namespaces import Array, dtype_name, indices, namespace, placement, records_gradient
+from kernattn._arrays.namespaces import (
+    Array,
+    dtype_name,
+    indices,
+    namespace,
+    placement,
+    records_gradient,
+    why_not_plain,
+)
 from kernattn._runtime.checks import array_of, boolean, shown
 from kernattn.attention._state_parts import KINDS, OWN, State, check_same, leaves_of, with_leaves
 from kernattn.errors import EmptyInputError, MixedLibraryError, ParameterError, StateMismatchError
@@ -208,6 +216,5 @@ def _check_alike(leaves: dict[str, Array], others: dict[str, Array], lead: tuple
 
 def _can_be_written(x: Array) -> bool:
     """Whether an array takes other numbers in its place."""
-    if records_gradient(x) or compat.is_jax_array(x):
-        return False
-    return bool(x.flags.writeable) if isinstance(x, np.ndarray) else True
+    kinds = compat.is_numpy_array, compat.is_torch_array, compat.is_cupy_array
+    return any(is_of(x) for is_of in kinds) and not records_gradient(x) and why_not_plain(x) is None

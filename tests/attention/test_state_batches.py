@@ -161,6 +161,16 @@ def test_what_models_of_other_lengths_remember_is_refused():
         ka.put_states(remembered("maps", tokens)[1], 0, ka.take_states(one, 0))
 
 
+def test_memory_that_several_share_is_copied():
+    """Views of one state for many cannot be written to one by one."""
+    torch = pytest.importorskip("torch")
+    one = GatedState(torch.ones(2, 3, 4))
+    batch = GatedState(one.s.expand(3, 2, 3, 4))
+    put = ka.put_states(batch, 1, GatedState(torch.zeros(2, 3, 4)), reuse_state=True)
+    assert put.s[:, 0, 0, 0].tolist() == [1, 0, 1]
+    assert bool((one.s == 1).all())
+
+
 def test_gradients_pass_through_batches():
     torch = pytest.importorskip("torch")
     _, k, v = (torch.tensor(x, requires_grad=True) for x in drawn("float64"))
