@@ -5,6 +5,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from kernattn._arrays.namespaces import plain
+
 
 def cast(torch: Any, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return tensors in the dtype of autocast where that is on for their device; float64 and integers stay."""
@@ -22,6 +24,7 @@ def cast_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def run(*args: Any, **options: Any) -> Any:
+        args, options = tuple(map(plain, args)), {name: plain(x) for name, x in options.items()}
         torch = sys.modules.get("torch")
         if torch is None or not torch._C._is_any_autocast_enabled():
             return function(*args, **options)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.autocast import cast
 from kernattn._arrays.hooks import edge
-from kernattn._arrays.namespaces import Array, check_kept
+from kernattn._arrays.namespaces import Array, check_kept, plain
 from kernattn._arrays.streams import stream_of
 from kernattn._runtime.fork import imported
 
@@ -334,8 +334,14 @@ def _made(library: type[Library]) -> Library:
 
 
 def autocast(*arrays: Array) -> tuple[Array, ...]:
-    """Return the arguments of a call: of PyTorch, in the dtype of `torch.autocast` where that is on."""
+    """Return the arguments of a call: of PyTorch, in the dtype of `torch.autocast` where that is on.
+
+    Arrays of a class derived from NumPy's are from then on NumPy's own: what such a class does, it does to no sum.
+    """
     if isinstance(arrays[0], np.ndarray):
+        for x in arrays:
+            if type(x) is not np.ndarray:
+                return tuple(map(plain, arrays))
         return arrays
     library = library_of(arrays[0])
     return arrays if library is None else library.autocast(arrays)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import NoneType
 from typing import Any, TypeVar
 
-from kernattn._arrays.namespaces import Array, check_alike, dtype_name, namespace
+from kernattn._arrays.namespaces import Array, check_alike, dtype_name, namespace, plain
 from kernattn._sums.peaked import LinearState
 from kernattn.attention._check_states import check_draws, check_is_state
 from kernattn.attention._gated import GatedState
@@ -79,7 +79,7 @@ def leaves_of(name: str, state: Any) -> dict[str, Array]:
     """Return the arrays of a state, or of a tuple of them, such as what a model remembers, by their places in it."""
     if not isinstance(state, tuple):
         kind_of(name, state)  # raises
-    return dict(_leaves(name, state))
+    return dict(_leaves(name, plain(state)))
 
 
 def _leaves(name: str, state: Any) -> Iterator[tuple[str, Array]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernattn._arrays.bridge import CannotLend, Library, library_of
 from kernattn._arrays.device import on_its_device
-from kernattn._arrays.namespaces import Array, without_flags
+from kernattn._arrays.namespaces import Array, plain, without_flags
 from kernattn._arrays.replay import Witness
 from kernattn._runtime.checks import shown
 from kernattn._runtime.fork import imported
@@ -96,7 +96,7 @@ class Op:
             return backend.implementation(self)
         if isinstance(array, np.ndarray):
             chosen = self.choose(array, backend)
-            return _without_flags(self.function(chosen)) if chosen == "reference" else self.function(chosen)
+            return _on_plain(self.function(chosen)) if chosen == "reference" else self.function(chosen)
         check_backend(backend)
         library = library_of(array)
         if library is None or backend == "reference" or not self.can_lend(library, backend):
@@ -163,7 +163,16 @@ def _function_of(backend: str, op: Op, like: Array) -> Callable[..., Any]:
 
 _WAYS = {backend: partial(_function_of, backend) for backend in BACKENDS}
 
-_without_flags = cache(without_flags)
+
+@cache
+def _on_plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what calls a function of NumPy's arrays by operations that no class derived from them changes."""
+
+    @without_flags
+    def run(*given: Any) -> Any:
+        return function(*map(plain, given))
+
+    return run
 
 
 @cache

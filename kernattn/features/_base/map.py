@@ -13,7 +13,16 @@ from kernattn._arrays.csr import by_blocks, check_csr, is_sparse
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.graphs import in_a_graph, traced_as
 from kernattn._arrays.hooks import edge
-from kernattn._arrays.namespaces import Array, Float64, check_floating, like, namespace, without_flags, without_warnings
+from kernattn._arrays.namespaces import (
+    Array,
+    Float64,
+    check_floating,
+    like,
+    namespace,
+    plain,
+    without_flags,
+    without_warnings,
+)
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import MOST, positive_integer, summary
 from kernattn._runtime.lazy import lazy, without_lazy
@@ -245,6 +254,7 @@ class FeatureMap(ABC):
     @without_flags
     def scaled(self, x: Array) -> ScaledFeatures:
         """Return the features as values and a log scale, which no norm of x overflows."""
+        x = plain(x)
         self._check(x)
         return self._scaled_features(x, False)
 

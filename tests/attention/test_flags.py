@@ -1,0 +1,38 @@
+"""What the caller asks of NumPy's floating-point flags concerns no sum inside: numbers that vanish raise nothing."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+
+PHI = ka.random_features(ka.kernels.Softmax(), 4, 8, "positive", rng=0)
+
+
+def far_apart():
+    """Return keys whose features differ by more octaves than a float has, and values."""
+    k = np.random.default_rng(0).standard_normal((6, 4)) * np.array([[1], [100], [1], [60], [0], [1]])
+    return k, np.ones((6, 2))
+
+
+def merged(k, v, backend):
+    states = [ka.key_state(k[at : at + 2], v[at : at + 2], PHI, backend=backend) for at in (0, 2, 4)]
+    return ka.merge_states(ka.merge_states(states[0], states[1]), states[2])
+
+
+CALLS = {
+    "merge_states": merged,
+    "linear": lambda k, v, backend: ka.linear_attention(k, k, v, PHI, backend=backend),
+    "causal": lambda k, v, backend: ka.causal_linear_attention(k, k, v, PHI, backend=backend),
+    "exact": lambda k, v, backend: ka.softmax_attention(k, k, v, backend=backend),
+}
+
+
+@pytest.mark.parametrize("backend", [None, "reference"])
+@pytest.mark.parametrize("name", CALLS)
+def test_underflow_raises_nothing(name, backend):
+    k, v = far_apart()
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CALLS[name](k, v, backend)
