@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, constant, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace
 from kernattn._runtime.checks import finite_number, instance_of, whole_number
 from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn.attention import (
@@ -292,7 +292,11 @@ class Heads:
         return self._factor(outs[0] if len(outs) == 1 else namespace(q=q).stack(outs, axis=axis), axis)
 
     def _factor(self, out: Array, axis: int) -> Array:
-        return out if not self.scale else out * self._numbers(self.scale, -axis - 1, out)
+        if not self.scale:
+            return out
+        factors = self._numbers(self.scale, -axis - 1, out)
+        xp = namespace(out=out)
+        return xp.astype(xp.astype(out, factors.dtype, copy=False) * factors, out.dtype, copy=False)
 
     def _bias(self, at: int, q: Array, axis: int) -> Any:
         """Return the bias of a map's heads."""
@@ -301,9 +305,9 @@ class Heads:
         return self._numbers(self.near_bias, -axis - 3, q)
 
     def _numbers(self, numbers: tuple[float, ...], axes: int, like: Array) -> Array:
-        """Return a number for each head, with so many axes after theirs."""
+        """Return a number for each head, with so many axes after theirs, in the dtype of sums: 16 bits round it."""
         xp = namespace(like=like)
-        return constant(xp, np.asarray(numbers).reshape(-1, *[1] * axes), like.dtype, like)
+        return constant(xp, np.asarray(numbers).reshape(-1, *[1] * axes), accumulation_dtype(xp, like), like)
 
     def _states_of(self, state: State | None, axis: int, like: Array) -> list[State | None]:
         """Return the states of the maps, of one that holds all."""

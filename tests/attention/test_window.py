@@ -398,3 +398,14 @@ def test_bad_input_is_refused():
         A.scatterbrain_attention(q, k, v, POSITIVE, ka.patterns.sinks(1), segment_ids=np.zeros(6, int))
     with refused(ParameterError, "one stretch"):
         ka.vjp(A.scatterbrain_attention, q, k, v, POSITIVE, ka.patterns.local(2, dilation=2))
+
+
+@pytest.mark.parametrize("backend", [None, "reference"])
+def test_a_bias_that_is_a_number_keeps_its_digits_beside_16_bits(backend):
+    phi, zero, v = 2980.0 * POSITIVE, np.zeros((2, 4), np.float16), np.array([[0], [1]], np.float16)
+    wanted = 1 / (1 + 2980 / np.exp(7.998))  # rounded to float16, the bias would be 0.002 less
+    out, _ = A.window_attention(zero, zero, v, phi, 1, near_bias=7.998, backend=backend)
+    np.testing.assert_allclose(out[1], wanted, rtol=2**-11)
+    _, state = A.window_attention(zero[:1], zero[:1], v[:1], phi, 1, near_bias=7.998, backend=backend)
+    out, _ = A.window_attention_step(state, zero[1], zero[1], v[1], phi, near_bias=7.998, backend=backend)
+    np.testing.assert_allclose(out, wanted, rtol=2**-11)

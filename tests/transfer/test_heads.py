@@ -91,3 +91,10 @@ def test_what_does_not_fit_is_named():
     for maps, window, bias in (((), 0, ()), (MAPS, -1, ()), (MAPS, 2, (np.nan,)), (MAPS, 2, (0.0, 0.0, 0.0))):
         with pytest.raises(errors.ParameterError):
             Heads(maps, window, bias)
+
+
+def test_numbers_of_heads_keep_their_digits_beside_16_bits():
+    zero, v = np.zeros((2, 2, D), np.float16), np.array([[[0], [1]]] * 2, np.float16)
+    heads = Heads(2980.0 * MAPS[0], 1, (7.998, 0.0), (1.9993, 1.0))
+    out, _ = heads.prefill(zero, zero, v)
+    np.testing.assert_allclose(out[0, 1], 1.9993 / (1 + 2980 / np.exp(7.998)), rtol=3 * 2**-12)

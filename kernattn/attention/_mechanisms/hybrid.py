@@ -10,7 +10,15 @@ from array_api_compat import is_array_api_obj as is_array
 from array_api_compat import is_cupy_array, is_torch_array
 
 from kernattn._arrays.bridge import autocast
-from kernattn._arrays.namespaces import FLOATS, Array, constant, dtype_name, namespace, placement
+from kernattn._arrays.namespaces import (
+    FLOATS,
+    Array,
+    accumulation_dtype,
+    constant,
+    dtype_name,
+    namespace,
+    placement,
+)
 from kernattn._arrays.shapes import broadcast
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._plans.parts import kept
@@ -39,7 +47,7 @@ def bias_of(near_bias: Any, q: Array, k: Array, v: Array) -> Array | None:
         return None
     xp = namespace(q=q)
     if isinstance(near_bias, np.generic) or not is_array(near_bias):
-        return constant(xp, np.asarray(finite_number("near_bias", near_bias)), q.dtype, q)
+        return constant(xp, np.asarray(finite_number("near_bias", near_bias)), accumulation_dtype(xp, q), q)
     namespace(q=q, near_bias=near_bias)
     (near_bias,) = autocast(near_bias)
     if dtype_name(near_bias) not in FLOATS:
