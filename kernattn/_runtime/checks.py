@@ -88,6 +88,13 @@ def array_of(value: Any) -> NDArray[Any]:
         return np.empty(0, object)
 
 
+def listed(name: str, value: Any, what: str) -> list[Any]:
+    """Return the entries of `value`, which must have some; `what` says of what kind."""
+    if not isinstance(value, Iterable):
+        raise DTypeError(f"{name} must be {what}; got {shown(value)}")
+    return list(value)
+
+
 def boolean(name: str, value: Any) -> bool:
     """Return `value`, which must be True or False."""
     if value is True or value is False:
@@ -149,10 +156,11 @@ def moderate_number(name: str, value: Any, *, zero: bool = False) -> float:
 
 def check_room(what: str, shape: tuple[int, ...], itemsize: int = 8) -> None:
     """Raise where an array of that shape is larger than the machine's memory, before anything is drawn for it."""
-    if (memory := _memory()) is not None and prod(shape) * itemsize > memory:
+    size = prod(shape) * itemsize
+    if (memory := _memory()) is not None and size > memory:
+        needed = f"{size / 2**30:.1f}" if size < 2**100 else "more than 2**70"
         raise ParameterError(
-            f"{what} of shape {shape} needs {prod(shape) * itemsize / 2**30:.1f} GiB; this machine has "
-            f"{memory / 2**30:.1f} GiB"
+            f"{what} of shape {shown(shape)} needs {needed} GiB; this machine has {memory / 2**30:.1f} GiB"
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace
-from kernattn._runtime.checks import finite_number, instance_of, whole_number
+from kernattn._runtime.checks import finite_number, instance_of, listed, whole_number
 from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn.attention import (
     LinearState,
@@ -74,7 +74,7 @@ class Heads:
 
     def __post_init__(self) -> None:
         given: Any = self.maps
-        maps = (given,) if isinstance(given, FeatureMap) else tuple(given)
+        maps = (given,) if isinstance(given, FeatureMap) else tuple(listed("maps", given, "a feature map, or one a head"))
         if not maps:
             raise ParameterError("maps must be a feature map, or one for each head; got none")
         for phi in maps:

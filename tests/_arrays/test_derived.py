@@ -1,4 +1,4 @@
-"""Arrays of classes derived from NumPy's are taken as the numbers that they hold, and what comes back is NumPy's own."""
+"""Arrays of classes derived from NumPy's are taken as the numbers that they hold; what comes back is NumPy's own."""
 
 import numpy as np
 import pytest

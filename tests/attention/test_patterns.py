@@ -309,6 +309,7 @@ def test_torch_differentiates_attention_over_a_pattern():
         (lambda: P.documents([0.5]), "ids must be a sequence of integers"),
         (lambda: P.documents([1, 2]).plan(3), "documents is for l = 2"),
         (lambda: P.from_mask(np.eye(3)), r"mask must be bool \(n, l\)"),
+        (lambda: P.from_mask(np.float32(1)), "mask must be bool"),
         (lambda: P.from_mask([True, False]), r"mask must be bool"),
         (lambda: P.from_mask(np.zeros((0, 4), bool)), "mask must be bool"),
         (lambda: P.from_mask(np.eye(4, dtype=bool)).plan(4, 5), "at most 4 queries of 4 tokens; got 4 of 5"),

@@ -215,6 +215,7 @@ def test_what_has_seen_nothing_comes_back(tmp_path):
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
+        (lambda s: ka.stack_states(None), DTypeError, "states must be an iterable of states; got None"),
         (lambda s: ka.stack_states([]), EmptyInputError, "at least one state; got none"),
         (lambda s: ka.stack_states([s, gated()]), StateMismatchError, r"states\[0\] is a LinearState, states\[1\] a G"),
         (lambda s: ka.stack_states([s, linear("float64")]), StateMismatchError, "float32 .*; got float64"),

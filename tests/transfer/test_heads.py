@@ -86,6 +86,8 @@ def test_what_does_not_fit_is_named():
         FORMS["a window"].prefill(q, k, v, state=state)
     with pytest.raises(errors.ShapeError, match="2 heads of keys"):
         Heads(MAPS).attend(q[:, :1], k[:, :1], v[:, :1], causal=True)
+    with pytest.raises(errors.DTypeError, match="maps must be a feature map, or one a head; got 3"):
+        Heads(3)
     with pytest.raises(errors.ParameterError, match="a window is for causal attention"):
         FORMS["a window"].attend(q, k, v, causal=False)
     for maps, window, bias in (((), 0, ()), (MAPS, -1, ()), (MAPS, 2, (np.nan,)), (MAPS, 2, (0.0, 0.0, 0.0))):

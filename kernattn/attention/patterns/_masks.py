@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from array_api_compat import is_array_api_obj as is_array
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import on_host
@@ -96,7 +97,7 @@ def from_mask(mask: Any) -> Pattern:
     >>> seen.plan(3).pairs
     4
     """
-    given = on_host("mask", mask) if hasattr(mask, "dtype") else array_of(mask)
+    given = array_of(mask) if isinstance(mask, np.generic) or not is_array(mask) else on_host("mask", mask)
     if given.dtype != bool or given.ndim < 2 or given.size == 0:
         added = "; of one that is added to scores, give mask == 0" if given.dtype.kind == "f" else ""
         raise ParameterError(
