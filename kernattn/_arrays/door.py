@@ -5,7 +5,7 @@ takes as long as this file: it asks PyTorch for as little as it can, and each qu
 """
 
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from kernattn._arrays.bridge import CannotLend, Torch, library_of
 from kernattn._arrays.hooks import edge
-from kernattn._arrays.replay import Replay, as_it_is, call_of
+from kernattn._arrays.replay import BY_FORM, CONSTANTS, Replay, as_it_is, call_of
 from kernattn._runtime.elsewhere import tell_keyword
 from kernattn.errors import KernattnError
 
@@ -28,6 +28,7 @@ class Door:
 
     def __init__(self, library: Torch) -> None:
         self.library, self.kinds, self.bfloat16 = library, library.kinds, library.bfloat16
+        self.bits, self.narrow = library.torch.int16, library.named.get(library.bfloat16)
         self.from_numpy, self.watched = library.from_numpy, _watched(library)
         self.others: set[type] = set()  # whose values cross as they are
         self.maps: set[type] = set()  # whose values cross unless arrays are learnt in them
@@ -54,34 +55,74 @@ class Door:
             tensor = tensor.detach()
         return self.library.lend(tensor) if tensor.dtype is self.bfloat16 else tensor.numpy()
 
-    def replayed(self, replay: Replay, args: tuple[Any, ...]) -> Any:
-        """Return what a function makes of tensors and maps of a form that it has seen, or NotImplemented."""
-        kinds = self.kinds
+    def replayed(self, replay: Replay, args: tuple[Any, ...], options: dict[str, Any], narrow: bool) -> Any:
+        """Return what a function makes of arguments of a form that it has seen, or NotImplemented."""
         key: list[Any] = []
         arrays: list[Any] = []
         maps: list[Any] = []
-        for value in args:
-            kind = type(value)
-            if kind in kinds:
-                try:
-                    array = value.numpy()
-                except (RuntimeError, TypeError):
-                    return NotImplemented
-                arrays.append(array)
-                key += array.shape, array.dtype
-            elif kind in self.maps:
-                maps.append(value)
-                key.append(id(value))
-            else:
+        own: Own | None = {} if options else None  # an op may write to an argument, and return it
+        for name, value in options.items():
+            if name not in BY_FORM and type(value) not in CONSTANTS:
                 return NotImplemented
+        try:
+            if not self._read(args, key, arrays, maps, own):
+                return NotImplemented
+            if options:
+                key.append(tuple(options))
+                if not self._read(options.values(), key, arrays, maps, own):
+                    return NotImplemented
+        except (RuntimeError, TypeError):
+            return NotImplemented
         known = replay.known.get(tuple(key))
         if known is None or not known.is_of(maps):
             return NotImplemented
-        return known.code(known.run, arrays, known.constants, self.given)
+        give = self.given_narrow if narrow else self.given
+        if own is not None:
+            give = partial(self.given_or_own, own)
+        return known.code(known.run, arrays, known.constants, give)
+
+    def _read(self, values: Iterable[Any], key: list[Any], arrays: list[Any], maps: list[Any], own: Own | None) -> bool:
+        """Take arguments as `Call.add` does, but tensors; False where one may decide by more than its form."""
+        kinds, bfloat16 = self.kinds, self.bfloat16
+        for value in values:
+            kind = type(value)
+            if kind in kinds:
+                array = value.numpy() if value.dtype is not bfloat16 else self._bits(value)
+                arrays.append(array)
+                key += array.shape, array.dtype
+                if own is not None:
+                    own[id(array)] = value
+            elif kind in self.maps:
+                maps.append(value)
+                key.append(id(value))
+            elif kind in CONSTANTS:
+                key += kind, value if kind is not float else value.hex()
+            elif isinstance(value, tuple):
+                key += kind, len(value)
+                if not self._read(value, key, arrays, maps, own):
+                    return False
+            else:
+                return False
+        return True
+
+    def _bits(self, tensor: Any) -> Any:
+        """Return what stands for a tensor of bfloat16 that nobody differentiates."""
+        if tensor.requires_grad:
+            raise TypeError("it requires a gradient, of which its bits know nothing")
+        return tensor.view(self.bits).numpy().view(self.narrow)
 
     def given(self, array: Any) -> Any:
         """Return the tensor of an array that nobody else has."""
         return self.from_numpy(array) if array.flags.carray else self.library.give(array, array)
+
+    def given_narrow(self, array: Any) -> Any:
+        """Return the same of one that may be of bfloat16."""
+        return self.library.give(array, array)
+
+    def given_or_own(self, own: Own, array: Any) -> Any:
+        """Return the tensor of an array, which may be one that was given."""
+        tensor = own.get(id(array))
+        return self.library.give(array, array) if tensor is None else tensor
 
     def _other(self, value: Any, lend: Lend | None, own: Own | None) -> Any:
         if isinstance(value, tuple):
@@ -196,8 +237,8 @@ def _crossed(door: Door, first: Any, replay: Replay, args: tuple[Any, ...], opti
     """Return what a function makes of tensors as arrays; NotImplemented where they cannot be lent, or are refused."""
     narrow = first.dtype is door.bfloat16
     watched = first.requires_grad
-    if not (narrow or watched or options):
-        found = door.replayed(replay, args)
+    if not watched:
+        found = door.replayed(replay, args, options, narrow)
         if found is not NotImplemented:
             return found
     differentiated = watched and door.library.gradients()

@@ -22,7 +22,7 @@ BY_FORM = {"state", "key_mask", "segment_ids", "key_bias"}
 
 Way = Callable[[Any], Callable[..., Any]]
 Give = Callable[[Any], Any]
-_CONSTANTS = {type(None), bool, int, float, str}
+CONSTANTS = {type(None), bool, int, float, str}
 _NOTHING = np.zeros(0)
 
 
@@ -36,6 +36,8 @@ class Witness:
 
 class Call:
     """Arguments that have crossed, and what decides about them: `key`."""
+
+    named = False  # whether some were given by name
 
     def __init__(self) -> None:
         self.key: list[Any] = []
@@ -54,7 +56,7 @@ class Call:
                 self.maps.append(x)
             elif kind is float:
                 self.key += kind, x.hex()  # 0.0 and -0.0 are equal
-            elif kind in _CONSTANTS:
+            elif kind in CONSTANTS:
                 self.key += kind, x
             elif isinstance(x, tuple):
                 self.key += kind, len(x)
@@ -71,8 +73,9 @@ def call_of(lent: list[Any], named: Mapping[str, Any], maps: set[type]) -> Call 
     if not call.add(lent, maps):
         return None
     if named:
-        if any(name not in BY_FORM and type(x) not in _CONSTANTS for name, x in named.items()):
+        if any(name not in BY_FORM and type(x) not in CONSTANTS for name, x in named.items()):
             return None
+        call.named = True
         call.key.append(tuple(named))
         if not call.add(named.values(), maps):
             return None
@@ -91,8 +94,10 @@ class Known:
         arguments = ", ".join(given.of(x) for x in note.arguments)
         made.constants = given.constants
         self.code = _compiled(arguments, made.of(result, "g({})"))
-        if given.used != set(given.names.values()) or not given.names.keys().isdisjoint(made.names):
-            raise CannotLend("an argument is looked at, or returned")
+        if given.used != set(given.names.values()):
+            raise CannotLend("an argument is looked at")
+        if not (call.named or given.names.keys().isdisjoint(made.names)):
+            raise CannotLend("an argument is returned, though nothing asks for it")
         self.op, self.run, self.constants = note.op, note.op.function("cpu"), given.constants
         self.maps = [ref(phi) for phi in call.maps]
 

@@ -205,6 +205,32 @@ def test_calls_of_a_form_that_was_seen_are_those_of_the_function():
         ka.linear_attention_step(state, q[:, 0], k[:, 0], v[:, 0], PHI)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_calls_with_options_and_states_need_no_checks_once_seen(dtype, monkeypatch):
+    """The function itself does not run again; what it writes to an argument is in the argument that was given."""
+    q, k, v = rows(dtype)
+    token = [x[:, 0].contiguous() for x in (q, k, v)]
+    state = ka.initial_state(PHI, (2,), v.shape[-1], like=v)
+
+    def calls():
+        before = type(state)(*(x.clone() for x in state[:-1]), state.fingerprint)
+        out, after = ka.linear_attention_step(before, *token, PHI, reuse_state=True)
+        assert all(x is y for x, y in zip(before[:-1], after[:-1], strict=True))
+        return out, *after[:-1], ka.softmax_attention(q, k, v, causal=True), ka.attend(after, q, PHI)
+
+    first = calls()
+    checked = []
+    for module in ("_recurrent", "_softmax", "_states"):
+        monkeypatch.setattr(f"kernattn.attention.{module}.autocast", lambda *x: checked.append(x) or x)
+    for x, y in zip(first, calls(), strict=True):
+        assert x.dtype is y.dtype
+        assert torch.equal(x, y)
+    assert not checked
+    with pytest.raises(ParameterError, match="causal"):
+        ka.softmax_attention(q, k, v, causal=1)
+    assert ka.softmax_attention(q, k.clone().requires_grad_(), v, causal=True).requires_grad
+
+
 class Rising(ka.features.FeatureMap):
     """A user's map that is not frozen."""
 
