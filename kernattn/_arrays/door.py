@@ -13,7 +13,7 @@ import numpy as np
 
 from kernattn._arrays.bridge import CannotLend, Torch, library_of
 from kernattn._arrays.hooks import edge
-from kernattn._arrays.replay import BY_FORM, CONSTANTS, Replay, as_it_is, call_of
+from kernattn._arrays.replay import BY_FORM, CONSTANTS, Extreme, Replay, as_it_is, call_of
 from kernattn._runtime.elsewhere import tell_keyword
 from kernattn.errors import KernattnError
 
@@ -238,7 +238,10 @@ def _crossed(door: Door, first: Any, replay: Replay, args: tuple[Any, ...], opti
     narrow = first.dtype is door.bfloat16
     watched = first.requires_grad
     if not watched:
-        found = door.replayed(replay, args, options, narrow)
+        try:
+            found = door.replayed(replay, args, options, narrow)
+        except (CannotLend, Extreme, KernattnError):
+            return NotImplemented
         if found is not NotImplemented:
             return found
     differentiated = watched and door.library.gradients()
@@ -263,5 +266,5 @@ def _crossed(door: Door, first: Any, replay: Replay, args: tuple[Any, ...], opti
         if found is NotImplemented:
             found = replay.function(*lent, **named)
         return door.returned(found, narrow, own)
-    except (CannotLend, KernattnError):  # it shall say what it was given
+    except (CannotLend, Extreme, KernattnError):  # it shall say what it was given
         return NotImplemented

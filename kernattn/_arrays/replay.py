@@ -26,6 +26,10 @@ CONSTANTS = {type(None), bool, int, float, str}
 _NOTHING = np.zeros(0)
 
 
+class Extreme(Exception):
+    """What an op raises of values that it does not take; its function knows another way."""
+
+
 class Witness:
     """What a function takes in place of a backend where the op that it calls is to be noted."""
 

@@ -231,6 +231,25 @@ def test_calls_with_options_and_states_need_no_checks_once_seen(dtype, monkeypat
     assert ka.softmax_attention(q, k.clone().requires_grad_(), v, causal=True).requires_grad
 
 
+def test_a_step_beside_a_window_is_replayed_unless_its_numbers_are_extreme(monkeypatch):
+    q, k, v = rows()
+    token = [x[:, -1].contiguous() for x in (q, k, v)]
+    _, state = ka.attention.window_attention(q, k, v, PHI, 3)
+    host = type(state)(*(x.numpy() for x in state[:-1]), state.fingerprint)
+    first, _ = ka.attention.window_attention_step(state, *token, PHI)
+    with monkeypatch.context() as patch:
+        patch.setattr("kernattn.attention._mechanisms.window.check_arrays", None)
+        out, after = ka.attention.window_attention_step(state, *token, PHI)
+    assert torch.equal(out, first)
+    assert type(after) is type(state)
+    large = [token[0] * 1e20, token[1] * 1e20, token[2]]  # scores beyond float32, which the loop leaves to others
+    out, _ = ka.attention.window_attention_step(state, *large, PHI)
+    wanted, _ = ka.attention.window_attention_step(host, *(x.numpy() for x in large), PHI)
+    np.testing.assert_array_equal(to_numpy(out), wanted)
+    leaf = token[0].clone().requires_grad_()
+    assert ka.attention.window_attention_step(state, leaf, *token[1:], PHI)[0].requires_grad
+
+
 class Rising(ka.features.FeatureMap):
     """A user's map that is not frozen."""
 

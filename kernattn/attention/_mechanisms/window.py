@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._arrays.autocast import cast_once
+from kernattn._arrays.door import crossed_at_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace, without_flags, zeros
+from kernattn._arrays.replay import Extreme, Witness
 from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import whole_number
 from kernattn._sums.peaked import PeakedSum
@@ -118,6 +120,7 @@ def window_attention(
 
 
 @traceable("window_attention_step")
+@crossed_at_once
 @cast_once
 def window_attention_step(
     state: WindowState,
@@ -198,12 +201,13 @@ def _step_in_loops(
     window: int,
     key_mask: Array | None,
     near_bias: Any,
-    backend: str | None,
+    backend: str | Witness | None,
 ) -> tuple[Array, WindowState] | None:
     """Return what `window_attention_step` does by the loop of a token, None where it does not take these arrays."""
-    check_backend(backend)
-    if backend not in (None, "cpu") or missing("cpu") is not None:
-        return None
+    if not isinstance(backend, Witness):
+        check_backend(backend)
+        if backend not in (None, "cpu") or missing("cpu") is not None:
+            return None
     specs = phi.query_spec, phi.key_spec
     if window == 0 or isinstance(phi, LearntMap) or specs[0] is None or specs[1] is None:
         return None
@@ -216,8 +220,9 @@ def _step_in_loops(
         return None
     check_window_state(state, phi, window, *rows)
     arguments = (state.k, state.v, state.present, q, k, v, *specs, scale_of(phi, q.shape[-1]), key_mask, bias)
-    out, sums, keys, values, present = STEP.implementation(v, backend)(sums_of(state.linear), *arguments)
-    if out is None:
+    try:
+        out, sums, keys, values, present = STEP.implementation(v, backend)(sums_of(state.linear), *arguments)
+    except Extreme:
         return None
     return out, WindowState(sums.s, sums.z, sums.peak, keys, values, present, state.fingerprint)
 

@@ -5,7 +5,8 @@ r"""One token of attention that is exact on the last w and by features before th
 the window; k_before (..., w, d), v_before (..., w, e) and present (..., w) bool the window, w at least 1, whose oldest
 token enters the sums; q, k (..., d) and v (..., e) the token, and the specs of their maps; key_mask None or (...) bool,
 elsewhere all stays and the output is 0; near_bias None or (...), of the leading axes of out. Nothing is written into.
-The loop returns None five times where a score or an output is no number or near the end of floats: `hybrid` takes all.
+The loop raises :class:`kernattn._arrays.replay.Extreme` where a score or an output is no number or near the end of
+floats: `hybrid` takes all.
 """
 
 from kernattn.ops.dispatch import Op

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, without_flags
+from kernattn._arrays.replay import Extreme
 from kernattn._maps.spec import MapSpec
 from kernattn._sums.peaked import PeakedSum
 from kernattn.ops._numba.tiles.heads import heads
@@ -41,5 +42,5 @@ def window_step(
         flat(far, dtype), flat(z.peak, dtype), flat(z.z, dtype), tuple(x.reshape(-1) for x in kept), out.reshape(-1),
     )  # fmt: skip
     if not ordinary:
-        return (None,) * 5
+        raise Extreme("a score or an output is no number, or near the end of floats")
     return narrow(out, given), after, *(narrow(x, given) for x in kept[:2]), kept[2]
