@@ -211,6 +211,24 @@ def torch_quadratic(q: Any, k: Any, v: Any, omega: Float64 | None, causal: bool,
     return torch.inference_mode()(with_elu1 if omega is None else with_favor)
 
 
+def torch_sums(q: Any, k: Any, v: Any, omega: Float64 | None) -> Call:
+    """Bidirectional, the sums over keys first, of all heads at once: fewer products where tokens outnumber features."""
+    torch, (q, k, v) = torch_of(q, k, v)
+    e = v.shape[-1]
+    w, weight = (None, 0.0) if omega is None else projection(torch, omega, q)
+
+    def with_elu1() -> Any:
+        a, b = elu1(q), elu1(k)
+        return torch.bmm(a, torch.bmm(b.transpose(1, 2), v)).div_(torch.bmm(a, b.sum(1).unsqueeze(-1)))
+
+    def with_favor() -> Any:
+        a, b = torch.matmul(q, w).exp_(), torch.matmul(k, w).exp_()
+        fraction = torch.bmm(a, torch.bmm(b.transpose(1, 2), weighted(torch, k, v, weight)))
+        return fraction[..., :e] / fraction[..., e:]
+
+    return torch.inference_mode()(with_elu1 if omega is None else with_favor)
+
+
 def _performer_pytorch() -> Any:
     with warnings.catch_warnings():  # its import uses what setuptools has deprecated
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -74,6 +74,8 @@ def _by_torch(host: list[Any], g: Any, run: Any, phi: Any = None) -> dict[str, C
     calls = {name: ways[0](*host, *rest), f"{name}, both ways": ways[1](*copies, *rest)}
     if run is causal_linear_attention:  # whoever trains has no use for the state
         calls[f"{name}, the output alone"] = peers.torch_quadratic(*host, *rest, state=False)
+    elif run is not softmax_attention:
+        calls["torch, sums"] = peers.torch_sums(*host, rest[0])
     if run is not softmax_attention and rest[0] is None:
         own = [x.copy() for x in (*host, g)]
         calls[f"{name}, both ways by hand"] = torch_quadratic_by_hand(*own, rest[1])
