@@ -106,6 +106,23 @@ def test_a_loaded_module_gives_what_the_saved_one_gave(learnable):
     assert all(isinstance(part, torch.Tensor) for part in module.state_dict().values())
 
 
+@pytest.mark.parametrize("estimator", ["positive", "phase"])
+@pytest.mark.parametrize("learnable", [False, True])
+def test_a_module_without_memory_is_given_its_draw(learnable, estimator):
+    """huggingface/transformers#45902: after `to_empty` a buffer that is computed held what memory had held."""
+    given = {"estimator": estimator, "learnable": learnable, "seed": 3}
+    with torch.device("meta"):
+        module = favor(**given)
+    module = module.to_empty(device="cpu")
+    module.omega.data.fill_(7)
+    module.reset_parameters()
+    x, wanted = heads(), favor(**given)
+    torch.testing.assert_close(module(*x), wanted(*x), rtol=1e-4, atol=1e-5)  # whose draw was rounded to float32
+    for each in (module, wanted):
+        each.redraw()
+    assert torch.equal(module(*x), wanted(*x))
+
+
 def test_copies_go_their_own_way():
     x, module = heads(), favor()
     other = copy.deepcopy(module)

@@ -298,6 +298,10 @@ class FavorAttention(LinearAttention):
         self._draws, self._calls = self._draws + 1, 0
         self._draw()
 
+    def reset_parameters(self) -> None:
+        """Draw the features anew, those that the seed and the number of redraws give, as after `to_empty`."""
+        self._draw()
+
     def get_extra_state(self) -> Tensor:
         """Return the seed, how many redraws there were, and how many calls since, (3,)."""
         return torch.tensor([self._seed, self._draws, self._calls])
