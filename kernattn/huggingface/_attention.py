@@ -59,7 +59,7 @@ class Favor:
 
     def __init__(self, num_features: int, estimator: str, projection: str, seed: int) -> None:
         self.num_features, self.estimator, self.projection, self.seed = num_features, estimator, projection, seed
-        self.draws = 0
+        self.draws = self._drawn = 0
         self._maps: dict[tuple[int, int, float], FeatureMap] = {}
         self._number = next(_numbers)
         self._in_graphs = WeakKeyDictionary[nn.Module, set[tuple[Any, ...]]]()
@@ -118,12 +118,24 @@ class Favor:
         phi = _draw(*self._made_of, layer.layer_idx, dim, scale)
         put_inputs(layer, (self._number, dim, scale, *form), phi, *form)
 
+    def _check_draws(self) -> None:
+        """Raise where a backward pass computes a layer again, as checkpointing does, and its draw is another one."""
+        if torch._C._current_graph_task_id() == -1:
+            self._drawn = self.draws
+        elif self._drawn != self.draws:
+            raise ParameterError(
+                "a layer that is computed again must have the draw that it had; got redraws "
+                f"({self.draws - self._drawn}) between a pass and its way back: call redraw() between steps"
+            )
+
     def __call__(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, None]:
         """Return linear attention (batch, n, heads, e) of heads (batch, heads, n, d)."""
         layer = find_layer(key)
         call = read_call(module, query, key, value, *args, **kwargs)
+        if not torch.compiler.is_dynamo_compiling():
+            self._check_draws()
         phi = self._input(module, call) if layer is None and torch.compiler.is_dynamo_compiling() else None
         if phi is None:
             index = getattr(module, "layer_idx", None)

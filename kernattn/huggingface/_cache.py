@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
@@ -89,6 +90,11 @@ class StateLayer(CacheLayerMixin):  # type: ignore[misc]
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat every sequence."""
         self._each(lambda part: part.repeat_interleave(repeats, dim=0))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a layer that goes on by itself, from the same state: states are values, to which no step writes."""
+        memo[id(self)] = copy(self)
+        return memo[id(self)]  # type: ignore[no-any-return]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> None:
         if self.state is not None:

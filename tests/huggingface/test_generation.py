@@ -1,5 +1,7 @@
 """Generation with the caches of transformers, and with states, which do not grow."""
 
+import copy
+
 import pytest
 import torch
 from transformers import DynamicCache
@@ -83,6 +85,22 @@ def test_sequences_are_chosen_repeated_and_forgotten():
     cache.reset()
     assert (cache.nbytes, cache.get_seq_length()) == (0, 0)
     torch.testing.assert_close(logits(made, x, cache), whole, rtol=0, atol=1e-5)
+
+
+def test_a_prompt_is_read_once_for_many_texts():
+    """huggingface/huggingface-llama-recipes#33: where gradients are recorded, a cache could not be copied."""
+    made, x = llama(), tokens(2, 12)
+    made.set_attn_implementation("kernattn_favor")
+    cache, whole = StateCache(), logits(made, x)
+    made(x[:, :6], past_key_values=cache)
+    for _ in range(2):
+        fork = copy.deepcopy(cache)
+        for at in (slice(6, 7), slice(7, 12)):
+            found = logits(made, x[:, at], fork)
+            torch.testing.assert_close(found, whole[:, at], rtol=0, atol=1e-5)
+        assert (fork.get_seq_length(), cache.get_seq_length()) == (12, 6)
+        fork.reset()
+    assert cache.batch_size == 2
 
 
 def test_a_window_goes_with_its_sequences():

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from huggingface.models import answers, gpt2
+from kernattn.errors import ParameterError
 from kernattn.huggingface import register
 
 PERIOD, WORDS = 8, 16
@@ -73,6 +74,26 @@ def test_training_on_recovers_what_the_swap_lost(seed):
     assert swapped > own + 0.5
     train(model, "kernattn_favor", 40, 2e-3, seed + 10)
     assert held_out(model, "kernattn_favor") < own + 0.2 * (swapped - own)
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_redraw_before_layers_are_computed_again(reentrant):
+    """lucidrains/performer-pytorch#30: features are redrawn every so often. What a checkpoint computes has its draw."""
+    model, favor, x = model_of(0).train(), register(16, rng=0), texts(torch.Generator().manual_seed(1), 2)
+    model.set_attn_implementation("kernattn_favor")
+    loss_of(model, x).backward()
+    weights = list(model.parameters())
+    wanted = [weight.grad.clone() for weight in weights]
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    model.zero_grad()
+    loss_of(model, x).backward()
+    torch.testing.assert_close([weight.grad for weight in weights], wanted)
+    loss = loss_of(model, x)
+    favor.redraw()
+    with pytest.raises(ParameterError, match=r"got redraws \(1\) between a pass and its way back"):
+        loss.backward()
+    loss_of(model, x).backward()
 
 
 @pytest.mark.slow
