@@ -20,6 +20,7 @@ def compressed(
     weights_k: Tensor,
     weights_v: Tensor,
     causal: Any = False,
+    key_mask: Tensor | None = None,
     backend: str | None = None,
 ) -> Tensor:
     """Return attention to blocks of keys. No size decides about an operation, for each such decision makes a graph.
@@ -32,13 +33,16 @@ def compressed(
     q, k, v, weights_k, weights_v = autocast(q, k, v, weights_k, weights_v)
     n, length, wide = q.shape[-2], k.shape[-2], sums_dtype(q)
     missing = -length % factor
+    if key_mask is not None:
+        k, v = (torch.where(key_mask[..., None], x, 0.0) for x in (k, v))
     keys, values = (_blocks(x, w, q, missing) for x, w in ((k, weights_k), (v, weights_v)))
+    there = None if key_mask is None else _side_by_side(key_mask[..., None], factor, missing).any(-1)
     rows, plan = q.to(wide), "all"
     if boolean("causal", causal):
         if n > length:
             raise ShapeError("causal queries are the last n of the l tokens; got more queries")
         rows, plan = _rows(rows, n + missing), f"{BLOCKS}{factor}"
-    out = OPS.block_softmax(rows, keys, values, None, None, q.shape[-1] ** -0.5, plan, backend)[0]
+    out = OPS.block_softmax(rows, keys, values, there, None, q.shape[-1] ** -0.5, plan, backend)[0]
     if plan != "all":
         at = torch.arange(n, device=q.device)
         out = out.index_select(-2, torch.where(at == n - 1, n + missing - 1, at))
@@ -52,11 +56,17 @@ def _blocks(x: Tensor, weights: Tensor, q: Tensor, missing: Any) -> Tensor:
         raise ShapeError("weights must be of shape (factor, size, size), the sizes those of keys or values")
     if weights.dtype != q.dtype or x.dtype != q.dtype:
         raise DTypeError("k, v and weights must have the dtype of q")
-    length, wide = x.shape[-2], sums_dtype(q)
-    there = torch.arange(length + missing, device=x.device) < length
-    whole = torch.where(there[:, None], _rows(x.to(wide), length + missing), 0.0)
-    blocks = whole.reshape(*x.shape[:-2], -1, factor * size)
+    wide = sums_dtype(q)
+    blocks = _side_by_side(x.to(wide), factor, missing)
     return product(blocks, weights.to(wide).reshape(factor * size, size))
+
+
+def _side_by_side(x: Tensor, factor: int, missing: Any) -> Tensor:
+    """Return the rows of each block side by side (..., m, factor c), zeros in place of what is missing."""
+    length = x.shape[-2]
+    there = torch.arange(length + missing, device=x.device) < length
+    whole = torch.where(there[:, None], _rows(x, length + missing), x.new_zeros(()))
+    return whole.reshape(*x.shape[:-2], -1, factor * x.shape[-1])
 
 
 def _rows(x: Tensor, count: Any) -> Tensor:

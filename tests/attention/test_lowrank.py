@@ -33,16 +33,17 @@ def close(got, wanted, dtype):
 # ---- compressed ----
 
 
-def compressed(q, k, v, factor, wk, wv, causal):
+def compressed(q, k, v, factor, wk, wv, causal, mask=None):
     length = k.shape[-2]
+    mask = np.ones(length, bool) if mask is None else mask
     blocks = [slice(low, min(low + factor, length)) for low in range(0, length, factor)]
     keys, values = (
-        np.stack([sum(x[..., j, :] @ w[t] for t, j in enumerate(range(length)[b])) for b in blocks], axis=-2)
+        np.stack([sum(mask[j] * x[..., j, :] @ w[t] for t, j in enumerate(range(length)[b])) for b in blocks], axis=-2)
         for x, w in ((k, wk), (v, wv))
     )
     row = np.arange(length - q.shape[-2], length)[:, None]
     seen = np.array([b.stop - 1 for b in blocks]) <= row if causal else np.ones((len(row), len(blocks)), bool)
-    return oracles.softmax_attention(q, keys, values, may=seen)[0]
+    return oracles.softmax_attention(q, keys, values, may=seen & np.array([mask[b].any() for b in blocks]))[0]
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,20 @@ def test_compressed(n, length, factor, dtype, causal):
             q, k, v, factor=factor, weights_k=wk, weights_v=wv, causal=causal, backend=backend
         )
         close(out, wanted, dtype)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_compressed_leaves_padding_out(causal):
+    """Masked tokens are as zeros, and a block of them alone is not there."""
+    q, k, v, wk, wv = arrays(1, (2, 11, 3), (1, 11, 3), (2, 11, 2), (4, 3, 3), (4, 2, 2), dtype="float64")
+    given = {"factor": 4, "weights_k": wk, "weights_v": wv, "causal": causal}
+    for shown in (np.arange(11) < 7, np.arange(11) > 4, np.arange(11) % 3 != 1, np.zeros(11, bool)):
+        wanted = compressed(q, k, v, 4, wk, wv, causal, shown)
+        hidden = [np.where(shown[:, None], x, np.nan) for x in (k, v)]
+        for mask in (shown, shown[None]):
+            close(att.compressed_attention(q, *hidden, key_mask=mask, **given), wanted, "float64")
+    with refused(ShapeError, "key_mask must broadcast"):
+        att.compressed_attention(q, k, v, key_mask=np.ones(3, bool), **given)
 
 
 def test_compressed_is_blind_to_blocks_that_end_later():

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, without_flags, zeros
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked, without_flags, zeros
 from kernattn._plans.intervals import part_of
 from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import boolean, positive_integer
@@ -32,13 +32,14 @@ def compressed_attention(
     weights_k: Array,
     weights_v: Array,
     causal: bool = False,
+    key_mask: Array | None = None,
     backend: str | None = None,
 ) -> Array:
     r"""Return attention to compressed keys, :math:`o_i = \sum_b e^{q_i^T k'_b / \sqrt d} v'_b / \sum_b e^{...}`.
 
     :math:`k'_b = \sum_t W^k_t{}^T k_{bf + t}` and :math:`v'_b = \sum_t W^v_t{}^T v_{bf + t}`, t = 0 to f - 1: a
     convolution whose kernel and stride are the factor f. Memory-compressed attention, Liu et al. (2018), section 4.2.3.
-    The last block may be short; zeros fill it.
+    The last block may be short; zeros fill it, as they do in place of masked tokens.
 
     Parameters
     ----------
@@ -54,6 +55,8 @@ def compressed_attention(
         Whether a query sees only what stands at or before it. The queries are the last n of the l positions. A block
         is seen from its last token on, so that the first f - 1 rows see nothing; a short last block is seen from
         token l - 1 on.
+    key_mask : (..., l) bool array, optional
+        True where there is a key. A block of masked tokens alone is not seen.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation of exact attention runs; None chooses the fastest for these arrays.
 
@@ -76,7 +79,7 @@ def compressed_attention(
     >>> ka.attention.compressed_attention(q, q, v, factor=2, weights_k=mean, weights_v=mean, causal=True).T
     array([[0. , 0.5, 0.5, 1.5]])
     """
-    check_arrays("qkv", q, k, v)
+    check_arrays("qkv", q, k, v, key_mask=key_mask)
     xp, factor = namespace(q=q), positive_integer("factor", factor)
     for name, weights, size in (("weights_k", weights_k, k.shape[-1]), ("weights_v", weights_v, v.shape[-1])):
         check_beside(q, name, weights)
@@ -88,20 +91,27 @@ def compressed_attention(
         if n > length:
             raise ShapeError(f"causal queries are the last n of the l tokens; got n = {n}, l = {length}")
         pattern = plan_blocks(n, length, factor)
-    keys, values = (_convolve(xp, xp.astype(x, dtype, copy=False), w) for x, w in ((k, weights_k), (v, weights_v)))
-    out = softmax_attention(xp.astype(q, dtype, copy=False), keys, values, pattern=pattern, backend=backend)
+    k, v, queries = (xp.astype(x, dtype, copy=False) for x in (unmasked(k, key_mask), unmasked(v, key_mask), q))
+    keys, values = _convolve(xp, k, weights_k), _convolve(xp, v, weights_v)
+    there = None if key_mask is None else xp.any(_blocks(xp, key_mask[..., None], factor), axis=-1)
+    out = softmax_attention(queries, keys, values, key_mask=there, pattern=pattern, backend=backend)
     return xp.astype(out, q.dtype, copy=False)
 
 
 def _convolve(xp: ModuleType, x: Array, weights: Array) -> Array:
     """Return blocks (..., m, c) of x (..., l, c)."""
     factor, size = weights.shape[:2]
-    *lead, length, _ = x.shape
+    blocks = _blocks(xp, x, factor)
+    return xp.matmul(blocks, xp.reshape(xp.astype(weights, x.dtype, copy=False), (factor * size, size)))
+
+
+def _blocks(xp: ModuleType, x: Array, factor: int) -> Array:
+    """Return the rows x (..., l, c) of each block side by side, (..., m, factor c), zeros after the last."""
+    *lead, length, size = x.shape
     missing = -length % factor
     if missing:
         x = xp.concat([x, zeros(xp, (*lead, missing, size), x.dtype, x)], axis=-2)
-    blocks = xp.reshape(x, (*lead, (length + missing) // factor, factor * size))
-    return xp.matmul(blocks, xp.reshape(xp.astype(weights, x.dtype, copy=False), (factor * size, size)))
+    return xp.reshape(x, (*lead, (length + missing) // factor, factor * size))
 
 
 @lru_cache(maxsize=32)
