@@ -12,6 +12,7 @@ from kernattn._plans.plan import Plan
 
 Integers = NDArray[np.int64]
 Floats = NDArray[Any]
+Mask = NDArray[np.bool_] | None
 
 SCORES = 1 << 20  # products of tokens and centroids that are made at once
 
@@ -22,14 +23,17 @@ class Members(NamedTuple):
     queries: Integers  # (H, c w), ascending in each cluster
     keys: Integers
     plan: Plan
+    there: Mask  # (H, c w), which copies of keys there are; None for all
     sees: NDArray[np.bool_]  # (H, c w), whether a copy of a query sees a key
 
 
-def plan_nearest(q: Floats, k: Floats, points: Floats, window: int, causal: bool) -> Plan:
-    """Return the plan of clusters in which queries (H, n) see `window` keys (H, l) about them."""
+def plan_nearest(q: Floats, k: Floats, points: Floats, window: int, causal: bool, shown: Mask) -> Plan:
+    """Return the plan of clusters in which queries (H, n) see `window` keys (H, l) about them, of those shown."""
     n, length, wide = q.shape[1], k.shape[1], k.shape[1] + 1
-    heads = []
-    for of_q, of_k in zip(_find_closest(q, points), _find_closest(k, points), strict=True):
+    heads, closest = [], _find_closest(k, points)
+    if shown is not None:
+        closest = np.where(shown, closest, points.shape[1])  # a cluster of no query
+    for of_q, of_k in zip(_find_closest(q, points), closest, strict=True):
         rows, keys = np.argsort(of_q, kind="stable"), np.argsort(of_k, kind="stable")
         clusters, tokens = of_q[rows], rows + length - n
         begin, end = (np.searchsorted(of_k[keys], clusters, side=side) for side in ("left", "right"))
@@ -45,24 +49,40 @@ def plan_nearest(q: Floats, k: Floats, points: Floats, window: int, causal: bool
     return Plan("parts", n, length, tuple(heads))
 
 
-def take_top(q: Floats, k: Floats, points: Floats, window: int, causal: bool) -> Members:
-    """Return the tokens nearest to each centroid."""
-    queries, keys = (_take_by(x, points, min(window, x.shape[1])) for x in (q, k))
+def take_top(q: Floats, k: Floats, points: Floats, window: int, causal: bool, shown: Mask) -> Members:
+    """Return the tokens nearest to each centroid, of those shown: keys (H, l), and queries where there are as many."""
+    of_q = shown if q.shape[1] == k.shape[1] else None
+    queries, keys = (_take_by(x, points, min(window, x.shape[1]), of) for x, of in ((q, of_q), (k, shown)))
     heads, c, size = keys.shape
     length, copies = k.shape[1], queries.shape[-1]
+    there = None if shown is None else np.take_along_axis(shown, keys.reshape(heads, -1), axis=1)
+    taken = queries.reshape(heads, -1), keys.reshape(heads, -1)
+    low = np.repeat(np.arange(c) * size, copies)
     if not causal:
         plan = Plan("parts", c * copies, c * size, ((_diagonal_part(c, copies, size),),))
-        return Members(queries.reshape(heads, -1), keys.reshape(heads, -1), plan, np.ones((heads, c * copies), bool))
+        return Members(
+            *taken, plan, there, _see(low, np.broadcast_to(low + size, taken[0].shape), taken[0], of_q, there)
+        )
     tokens = np.maximum(queries + length - q.shape[1], -1)
     cluster = np.arange(heads * c).reshape(heads, c, 1) * (length + 1) + 1
     high = np.searchsorted((keys + cluster).reshape(-1), (tokens + cluster).reshape(-1), side="right")
     high = high.reshape(heads, c * copies) - np.arange(heads)[:, None] * (c * size)
-    low = np.repeat(np.arange(c) * size, copies)
     parts = [
         part_of(low[None], each[None], np.arange(c * copies + 1), c * size, cuts=np.arange(c) * copies) for each in high
     ]
     plan = Plan("parts", c * copies, c * size, tuple((part,) if len(part.visits) else () for part in parts))
-    return Members(queries.reshape(heads, -1), keys.reshape(heads, -1), plan, high > low)
+    return Members(*taken, plan, there, _see(low, high, taken[0], of_q, there))
+
+
+def _see(low: Integers, high: Integers, queries: Integers, of_q: Mask, there: Mask) -> NDArray[np.bool_]:
+    """Return which copies of queries (H, r) are shown and see one of the keys from low (r,) to high (H, r) there."""
+    sees = high > low
+    if there is not None:
+        counts: Integers = np.cumsum(there, axis=1) - there
+        counts = np.append(counts, np.sum(there, axis=1, keepdims=True), axis=1)
+        ends = np.broadcast_to(low, high.shape), np.maximum(low, high)
+        sees = np.subtract(*(np.take_along_axis(counts, end, axis=1) for end in ends)) < 0
+    return sees if of_q is None else sees & np.take_along_axis(of_q, queries, axis=1)
 
 
 def average_clusters(x: Floats, points: Floats) -> Floats:
@@ -107,13 +127,15 @@ def _diagonal_part(c: int, rows: int, columns: int) -> Part:
     return part_of(low, low + columns, np.arange(c + 1) * rows, c * columns, cuts=np.arange(c) * rows)
 
 
-def _take_by(x: Floats, points: Floats, window: int) -> Integers:
-    """Return the tokens of largest cosine with each centroid, (H, c, window), ascending."""
+def _take_by(x: Floats, points: Floats, window: int, shown: Mask) -> Integers:
+    """Return the tokens of largest cosine with each centroid, (H, c, window), ascending; those not shown last."""
     across, opposites = np.swapaxes(normalise_rows(x), -1, -2), -normalise_rows(points)
     step, tokens = max(1, SCORES // (len(x) * x.shape[1])), []
     for at in range(0, points.shape[1], step):
         with np.errstate(invalid="ignore"):
             scores = opposites[:, at : at + step] @ across
+        if shown is not None:
+            scores = np.where(shown[:, None], scores, np.inf)
         tokens.append(_find_least(scores, window))
     return np.concatenate(tokens, axis=1)
 

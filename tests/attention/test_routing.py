@@ -16,6 +16,7 @@ from xp import backends, dtype_name
 routing = ka.attention.routing_attention
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-12}
 BACKENDS = [each for each in backends("block_softmax") if each.name != "gpu"]
+MASK = np.arange(40) > 3
 ORACLES = {"top": pattern_oracles.routing_by_centroids, "nearest": pattern_oracles.routing_by_tokens}
 
 
@@ -59,6 +60,9 @@ def test_every_kind_of_array(assign, xp):
         out = routing(*map(xp.asarray, (q, k, v)), points, window=9, assign=assign, causal=True)
         assert xp.holds(out)
         points = centroids if points is centroids else centroids[:1]
+        if assign == "top":
+            masked = routing(*map(xp.asarray, (q, k, v)), points, window=9, key_mask=xp.asarray(MASK))
+            laws.close(masked, routing(q, k[..., MASK, :], v[..., MASK, :], points, window=9), 2e-5, "masked")
         laws.close(out, wanted(q, k, v, points, 9, assign, causal=True), 2e-5, "out")
 
 
@@ -71,6 +75,31 @@ def test_any_size(assign, n, length, c, window, causal, seed):
     q, k, v, centroids = inputs(seed, n, length, heads=(), c=c)
     out = routing(q, k, v, centroids, window=window, assign=assign, causal=causal)
     laws.close(out, wanted(q, k, v, centroids, window, assign, causal=causal), 1e-12, "out")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("assign", ORACLES)
+def test_padding_is_as_if_cut_off(assign, causal):
+    """Whatever stands in padded tokens, wherever they stand, and where a window holds more tokens than there are."""
+    q, k, v, centroids = inputs(9, 30, 30, c=3)
+    more = {"assign": assign, "causal": causal}
+    for shown in (np.arange(30) < 17, np.arange(30) > 20, np.arange(30) % 3 != 1, np.zeros(30, bool)):
+        hidden = [np.where(shown[:, None], x, np.nan) for x in (k, v)]
+        for window in (4, 20):
+            out = routing(q, *hidden, centroids, window=window, key_mask=shown, **more)
+            if not shown.any():
+                assert (out == 0).all()
+                continue
+            cut = routing(*(x[:, shown] for x in (q, k, v)), centroids, window=window, **more)
+            np.testing.assert_allclose(out[:, shown], cut, rtol=1e-11, atol=1e-13)
+            assert assign == "nearest" or (out[:, ~shown] == 0).all()
+    few, cut = (
+        routing(q[:, :9], x, y, centroids, window=4, key_mask=mask)
+        for x, y, mask in ((k, v, np.arange(30) < 17), (k[:, :17], v[:, :17], None))
+    )
+    np.testing.assert_allclose(few, cut, rtol=1e-11, atol=1e-13)
+    with pytest.raises(ShapeError, match="key_mask must broadcast"):
+        routing(q, k, v, centroids, window=4, key_mask=np.ones(3, bool))
 
 
 def test_one_cluster_of_all_is_full_attention():

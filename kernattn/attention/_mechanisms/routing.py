@@ -17,6 +17,7 @@ from kernattn._arrays.namespaces import (
     indices,
     namespace,
     on_host,
+    unmasked,
     zeros,
 )
 from kernattn._runtime.checks import boolean, finite_number, one_of, positive_integer
@@ -49,6 +50,7 @@ def routing_attention(
     assign: Literal["top", "nearest"] = "top",
     causal: bool = False,
     scale: float | None = None,
+    key_mask: Array | None = None,
     backend: str | None = None,
 ) -> Array:
     r"""Return attention inside clusters of tokens around c centroids.
@@ -80,6 +82,9 @@ def routing_attention(
         Whether a query sees no key after it. The queries are the last n of the l positions.
     scale : float, optional
         The factor of scores; :math:`d^{-1/2}` by default.
+    key_mask : (..., l) bool array, optional
+        True where there is a key. No centroid takes the others. Where there are as many queries as keys they are the
+        same tokens, and "top" takes no masked query either, whose output is 0.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation of exact attention runs; None chooses the fastest for these arrays.
 
@@ -105,7 +110,7 @@ def routing_attention(
            [1.],
            [2.]])
     """
-    check_arrays("qkv", q, k, v)
+    check_arrays("qkv", q, k, v, key_mask=key_mask)
     lead = leading(2, q=q, k=k, v=v)
     points = _check_centroids(centroids, q, lead)
     window, causal = positive_integer("window", window), boolean("causal", causal)
@@ -113,17 +118,22 @@ def routing_attention(
     OP.implementation(q, backend)
     one_of("assign", assign, ("top", "nearest"))
     xp = namespace(q=q, k=k, v=v)
+    shown = None
+    if key_mask is not None:
+        k, v = unmasked(k, key_mask), unmasked(v, key_mask)
+        shown = on_host("key_mask", xp.reshape(xp.broadcast_to(key_mask, (*lead, k.shape[-2])), (-1, k.shape[-2])))
     q, k, v = (xp.reshape(xp.broadcast_to(x, (*lead, *x.shape[-2:])), (-1, *x.shape[-2:])) for x in (q, k, v))
     points = np.broadcast_to(points, (*lead[:-1], len(points) if not lead else lead[-1], *points.shape[1:]))
     points = points.reshape(-1, *points.shape[-2:])
     hosts = on_host("q", q), on_host("k", k)
     if assign == "nearest":
-        plan = plan_nearest(*hosts, points, window, causal)
+        plan = plan_nearest(*hosts, points, window, causal, shown)
         out = softmax_attention(q, k, v, scale=scale, pattern=plan, backend=backend)
         return xp.reshape(out, (*lead, *out.shape[-2:]))
-    members = take_top(*hosts, points, window, causal)
+    members = take_top(*hosts, points, window, causal, shown)
     q, k, v = (_take_rows(x, rows) for x, rows in ((q, members.queries), (k, members.keys), (v, members.keys)))
-    out = softmax_attention(q, k, v, scale=scale, pattern=members.plan, backend=backend)
+    there = None if members.there is None else constant(xp, members.there, xp.bool, q)
+    out = softmax_attention(q, k, v, scale=scale, key_mask=there, pattern=members.plan, backend=backend)
     return xp.reshape(_average_copies(out, members, hosts[0].shape[1]), (*lead, hosts[0].shape[1], v.shape[-1]))
 
 
