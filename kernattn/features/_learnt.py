@@ -44,6 +44,11 @@ class LearntMap(FeatureMap):
         """Take the draw of the base."""
         object.__setattr__(self, "fingerprint", self.base.fingerprint)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the draw of the base in a copy, which computes lazy attributes anew."""
+        vars(self).update(state)
+        self.__post_init__()
+
     @property
     def dim(self) -> int | None:
         return self.base.dim

@@ -1,5 +1,8 @@
 """Random features, landmarks and components."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -103,3 +106,21 @@ def test_sketches_take_a_constant_that_is_no_integer(estimator):
     found = np.array([float(phi(x[:1])[0] @ phi(x[1:])[0]) for phi in maps])
     exact = (x[0] @ x[1] + 0.5) ** 2
     assert abs(found.mean() - exact) < 4.5 * found.std() / 20
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda phi: pickle.loads(pickle.dumps(phi))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+@pytest.mark.parametrize("learnt", [False, True])
+def test_copies_of_maps_read_what_the_map_remembers(copied, learnt):
+    """cornellius-gp/gpytorch#907: kernels are to be kept as they are. States of a learnt map refused its copies."""
+    phi = ka.random_features(ka.kernels.Softmax(), 4, 8, rng=0)
+    if learnt:
+        phi = ka.with_numbers(phi, omega=2 * np.asarray(phi.spec.omega))
+    x = np.random.default_rng(1).standard_normal((9, 4))
+    state = ka.key_state(x, x, phi)
+    again = copied(phi)
+    assert again.fingerprint == phi.fingerprint == state.fingerprint
+    assert_array_equal(ka.attend(state, x, again), ka.attend(state, x, phi))
