@@ -123,6 +123,17 @@ def test_a_module_without_memory_is_given_its_draw(learnable, estimator):
     assert torch.equal(module(*x), wanted(*x))
 
 
+def test_what_is_drawn_without_gradients_is_for_training_too():
+    """pytorch/pytorch#135892: what was made in inference mode was kept, and training met it."""
+    module, x = favor(redraw_interval=2).train(), heads()
+    with torch.inference_mode():
+        module.redraw()
+        module(*x)
+    x[0].requires_grad_()
+    module(*x).sum().backward()
+    assert torch.isfinite(x[0].grad).all()
+
+
 def test_copies_go_their_own_way():
     x, module = heads(), favor()
     other = copy.deepcopy(module)

@@ -355,7 +355,8 @@ class FavorAttention(LinearAttention):
             tensor = getattr(self, name)
             if tensor is None:
                 continue
-            fresh = torch.tensor(getattr(self._phi.spec, name), dtype=tensor.dtype, device=tensor.device)
+            with torch.inference_mode(False):  # what is drawn there is for training as well
+                fresh = torch.tensor(getattr(self._phi.spec, name), dtype=tensor.dtype, device=tensor.device)
             if isinstance(tensor, nn.Parameter):
                 with torch.no_grad():
                     tensor.copy_(fresh)
