@@ -198,3 +198,34 @@ def test_a_lengthscale_over_chains_in_a_graph(shape):
         grads = [torch.autograd.grad(sum(x.sin().sum() for x in each), given) for each in (got, wanted)]
         for x, y in zip((*got, *grads[0]), (*wanted, *grads[1]), strict=True):
             torch.testing.assert_close(x, y)
+
+
+def test_numbers_that_change():
+    """Which the compiler makes symbols; array operations, names and plans ask what they are."""
+    torch.compiler.reset()
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(2, n=6, grad=False)
+    weights = torch.arange(1.0, 5.0, dtype=q.dtype)[:, None, None]
+
+    def run(size, bias):
+        each = {"weights_k": weights[:size].expand(size, D, D), "weights_v": weights[:size].expand(size, 3, 3)}
+        return (
+            ka.attention.window_attention(q, k, v, phi, size, near_bias=bias)[0]
+            + ka.attention.nystrom_attention(q, k, v, num_landmarks=size)
+            + ka.attention.compressed_attention(q, k, v, factor=size, **each)
+            + ka.gated_linear_attention(q, k, v, **ka.gates.lightning(2, 1, size, like=q))[0]
+        )
+
+    compiled = torch.compile(run, backend="eager", fullgraph=True, dynamic=True)
+    for size, bias in ((2, 0.1), (3, -0.5)):
+        torch.testing.assert_close(compiled(size, bias), run(size, bias))
+
+
+def test_what_is_refused_below_a_graph_says_why():
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(2, grad=False)
+    for says, call in (
+        ("must have one dtype", lambda: ka.attention.window_attention(q, k, v.float(), phi, 2)),
+        ("num_heads must be a positive integer", lambda: ka.gates.retention(0, like=q)),
+        ("unexpected keyword", lambda: ka.attention.nystrom_attention(q, k, v, num_landmark=2)),
+    ):
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=says):
+            torch.compile(call, backend="eager", fullgraph=True)()

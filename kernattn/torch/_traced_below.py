@@ -1,11 +1,11 @@
 """What functions share that graphs trace: ops of maps, and calls of the core that are traced below them."""
 
+from collections.abc import Callable
 from operator import index
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from kernattn import attention
 from kernattn._arrays.graphs import in_a_graph
@@ -13,7 +13,7 @@ from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
 from kernattn.attention import LinearState, WindowState
 from kernattn.attention.patterns import Pattern
-from kernattn.errors import DTypeError, KernattnError, StateMismatchError
+from kernattn.errors import DTypeError, KernattnError, ParameterError, StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
 from kernattn.features._learnt import can_fold
 from kernattn.torch._in_graphs import OPS, times
@@ -79,28 +79,54 @@ def _numbers(phi: LearntMap) -> tuple[dict[str, Any], Tensor | None]:
     return given, None
 
 
-def _traced_below(
-    name: str, draw: str, plan: str, numbers: dict[str, Tensor], given: tuple[Any, ...], options: dict[str, Any]
-) -> Any:
-    """Return what a function of the core makes of tensors, with a map or a plan of these names, traced below it.
+_refused: list[str] = []
+"""Why the last call below a graph was refused."""
 
-    States come and go as plain tuples of their sums: the compiler takes no named ones here. Sizes that are symbols
-    become numbers, which checks and plans ask for: there is a graph for each shape.
+
+def traced_below(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of which graphs hold the array operations.
+
+    Sizes and numbers that are symbols become what they are, for checks and plans ask for them: there is a graph for
+    each. What is refused below a graph the compiler would not tell; it tells what a function of the graph raises.
     """
-    given, options = torch.utils._pytree.tree_map_only(Tensor, _of_numbers, (given, options))
-    try:
-        return _plain(_called(name, draw, plan, numbers, given, options))
-    except KernattnError as error:
-        raise UnsupportedFakeTensorException(str(error)) from error
+
+    def below(*given: Any) -> Any:
+        given = torch.utils._pytree.tree_map_only((Tensor, torch.SymInt, torch.SymFloat), _of_numbers, given)
+        try:
+            return function(*given)
+        except (KernattnError, TypeError) as error:
+            _refused.append(str(error))
+            return ()
+
+    traced = torch._dynamo.nonstrict_trace(below)
+
+    def called(*given: Any) -> Any:
+        made = traced(*given)
+        if isinstance(made, tuple) and not made:
+            raise ParameterError("" + _why())  # a constant that no guard asks for
+        return made
+
+    return called
 
 
-def _of_numbers(x: Tensor) -> Tensor:
+@in_a_graph
+def _why() -> str:
+    return _refused.pop()
+
+
+def _of_numbers(x: Any) -> Any:
+    if not isinstance(x, Tensor):
+        return int(x) if isinstance(x, torch.SymInt) else float(x)
     return x if all(type(size) is int for size in x.shape) else x.expand([int(size) for size in x.shape])
 
 
 def _called(
     name: str, draw: str, plan: str, numbers: dict[str, Tensor], given: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
+    """Return what a function of the core makes of tensors, with a map or a plan of these names.
+
+    States come and go as plain tuples of their sums: the compiler takes no named ones here.
+    """
     phi = None if draw == "" else map_of(draw)
     if numbers and phi is not None:
         phi = LearntMap(phi, numbers)
@@ -113,7 +139,7 @@ def _called(
     if plan != "":
         found = plan_of(plan)
         options = options | ({"pattern": found} if found.kind == "parts" else {"causal": found is CAUSAL})
-    return getattr(attention, name)(*given, *maps, **options)
+    return _plain(getattr(attention, name)(*given, *maps, **options))
 
 
 def one_draw(made_by: int, used_by: int) -> None:
@@ -134,7 +160,7 @@ def _plain(result: Any) -> Any:
     return tuple(map(_plain, result)) if isinstance(result, tuple) else result
 
 
-_by_array_operations = torch._dynamo.nonstrict_trace(_traced_below)
+_by_array_operations = traced_below(_called)
 
 
 def plan_name(pattern: Any, q: Tensor, k: Tensor, causal: bool) -> str:

@@ -1,5 +1,6 @@
 """Attention to compressed keys where `torch.compile` traces it: one graph for all numbers of tokens."""
 
+from operator import index
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ def compressed(
     """
     if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
         raise ParameterError("factor must be a positive integer")
+    factor = index(factor)  # a constant of the graph: in names and shapes
     q, k, v, weights_k, weights_v = autocast(q, k, v, weights_k, weights_v)
     n, length, wide = q.shape[-2], k.shape[-2], sums_dtype(q)
     missing = -length % factor

@@ -5,28 +5,25 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from kernattn import attention
 from kernattn._arrays.namespaces import namespace
 from kernattn._runtime.checks import boolean
 from kernattn.attention import GatedState, GatedStretch, _gated_states
-from kernattn.errors import DTypeError, KernattnError, ParameterError
+from kernattn.errors import DTypeError, ParameterError
 from kernattn.ops.gated.reference import log_decays
 from kernattn.torch._in_graphs import OPS, autocast, check_gates, into
+from kernattn.torch._traced_below import traced_below
 
 XP = namespace(like=torch.empty(0))  # found before any graph, which could not trace how
 
 
 def _member_below(name: str, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Return the arguments that a member of gated attention makes of tensors, traced below it."""
-    try:
-        return getattr(attention.gates, name)(*given, **options)
-    except KernattnError as error:
-        raise UnsupportedFakeTensorException(str(error)) from error
+    return getattr(attention.gates, name)(*given, **options)
 
 
-member = torch._dynamo.nonstrict_trace(_member_below)
+member = traced_below(_member_below)
 
 
 def gated_linear_attention(
