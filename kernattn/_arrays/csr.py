@@ -19,6 +19,11 @@ def is_sparse(x: Any) -> bool:
     return sparse is not None and bool(sparse.issparse(x))
 
 
+def numbers_of(x: Any) -> Array:
+    """Return an array of the numbers that x holds: those stored of a sparse matrix, else x."""
+    return x.data if is_sparse(x) else x
+
+
 def dense_blocks(x: Any) -> Iterator[tuple[slice, Array]]:
     """Return places and rows of all of x (n, d) in turn, dense: a block of CSR has `ROOM` numbers, or one row."""
     if not is_sparse(x):

@@ -4,12 +4,12 @@ from typing import Any
 
 import array_api_compat as compat
 import numpy as np
-from scipy import sparse
 from sklearn import get_config
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from kernattn._arrays.csr import is_sparse, numbers_of
 from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, indices, namespace, to_numpy64, widest
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError, ShapeError
@@ -23,7 +23,7 @@ def check_rows(estimator: Any, x: Any, *y: Any, **options: Any) -> Any:
     """Check rows, and targets if given, as scikit-learn does; return float32 and float64 rows as they are, others as
     float64.
     """
-    if sparse.issparse(x) and not estimator._sparse_format:
+    if is_sparse(x) and not estimator._sparse_format:
         raise TypeError(
             "Sparse rows are not for landmarks by 'kmeans', precomputed kernels or kernels that are functions of your "
             "own. For these make them dense: X.toarray(), or fewer columns by scikit-learn's TruncatedSVD"
@@ -85,7 +85,7 @@ def check_ridge(ridge: Any, targets: int) -> None:
 
 def array_beside(x: Array, values: Any) -> Any:
     """Return numbers of the host as an array of the kind of x, in its widest dtype; None stays."""
-    numbers = x.data if sparse.issparse(x) else x
+    numbers = numbers_of(x)
     xp = namespace(x=numbers)
     return None if values is None else constant(xp, values, widest(xp, numbers), numbers)
 

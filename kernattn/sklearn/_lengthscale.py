@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from threadpoolctl import threadpool_limits
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._runtime.checks import boolean
 from kernattn.errors import KernattnError, ParameterError
@@ -54,7 +54,7 @@ class Found(NamedTuple):
 
 def line_of(x: Array, weights: Float64 | None) -> Linear:
     """Return the map of a line, in units of the columns' deviations, of a mean squared norm of 1 over the rows."""
-    if sparse.issparse(x):
+    if is_sparse(x):
         raise ParameterError("linear must be False or None for sparse rows: a line takes the columns' means off")
     rows = to_numpy64(x)
     shares = None if weights is None else weights
@@ -103,7 +103,7 @@ def tune_by_folds(kernel: Stationary, x: Array, y: Float64, weights: Float64 | N
         found = _of_evidence(kernel, False, seen)
         if found is kernel:
             return Found(kernel, line_of(x, weights) if linear else None)
-        linear = False if sparse.issparse(x) and linear is None else linear
+        linear = False if is_sparse(x) and linear is None else linear
         line = None if linear is False else line_of(x, weights)
         tried = [Found(each, line) for each in (found, *(_longer(kernel, by) for by in (*FACTORS, LINE)))]
         tried += [Found(kernel, line, True)] if linear is None else []
@@ -146,7 +146,7 @@ def _distinct(x: Array, y: Float64, weights: Float64 | None) -> _Seen:
 
     Of sparse rows they are as many as 128 MiB hold dense.
     """
-    most = min(ROWS, max(FEW, DENSE // x.shape[1])) if sparse.issparse(x) else ROWS
+    most = min(ROWS, max(FEW, DENSE // x.shape[1])) if is_sparse(x) else ROWS
     _, first, which = np.unique(digests_of(x), return_index=True, return_inverse=True)
     columns = y.reshape(len(y), -1)
     shares = np.ones(len(y)) if weights is None else weights / weights.max()
@@ -158,7 +158,7 @@ def _distinct(x: Array, y: Float64, weights: Float64 | None) -> _Seen:
     spread = targets.std(axis=0)
     told = spread > rounding
     rows = take_rows(x, first[:most])
-    return _Seen(to_numpy64(rows.toarray() if sparse.issparse(x) else rows), targets[:, told] / spread[told])
+    return _Seen(to_numpy64(rows.toarray() if is_sparse(x) else rows), targets[:, told] / spread[told])
 
 
 def tune_by_log_loss(
@@ -174,7 +174,7 @@ def tune_by_log_loss(
     A line is beside the kernel where `linear` says so. None tries both, and the line alone.
     """
     classes = np.unique(labels)
-    linear = False if sparse.issparse(x) and linear is None else linear
+    linear = False if is_sparse(x) and linear is None else linear
     line = None if linear is False else line_of(x, weights)
     tried = [Found(_longer(kernel, by), line if linear else None) for by in FACTORS]
     if linear is None:

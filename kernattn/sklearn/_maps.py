@@ -5,11 +5,10 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Self
 
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn._arrays.csr import ROOM
+from kernattn._arrays.csr import ROOM, is_sparse
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import one_of, positive_integer, shown
 from kernattn._runtime.elsewhere import ToldKeywords, meant
@@ -119,7 +118,7 @@ def _check_seen(before: Any, after: Any) -> None:
 
 def sample_of(x: Array) -> Array:
     """Return rows, evenly spaced, that estimators shaped by data look at: of sparse ones a dense block at most."""
-    if not sparse.issparse(x):
+    if not is_sparse(x):
         return x[:: -(-x.shape[0] // SAMPLE), :]
     return x[:: -(-x.shape[0] // max(1, min(SAMPLE, ROOM // x.shape[1])))].toarray()
 

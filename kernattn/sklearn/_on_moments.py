@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
@@ -143,7 +143,7 @@ class LeastSquares(OnMoments):
         if self.ridge is not None and y is not None:
             check_ridge(self.ridge, 1 if y.ndim == 1 else y.shape[1])
         super()._add(x, y, weights, first)
-        if sparse.issparse(x):
+        if is_sparse(x):
             self._row, self._alike = None, False
             return
         rows = to_numpy64(x)

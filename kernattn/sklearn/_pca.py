@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from scipy import sparse
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.checks import boolean, positive_integer, positive_number
 from kernattn.errors import ParameterError, ShapeError
@@ -77,7 +77,7 @@ class FeaturePCA(MapTransformer, OnMoments):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Draw the map, and fit rows X (n, d); `sample_weight` (n,) says how often each counts, and y is ignored."""
         back = boolean("fit_inverse_transform", self.fit_inverse_transform)
-        if back and sparse.issparse(X):
+        if back and is_sparse(X):
             raise ParameterError("fit_inverse_transform must be False for sparse rows: the way back is to dense ones")
         if back and self.alpha is not None:
             positive_number("alpha", self.alpha)

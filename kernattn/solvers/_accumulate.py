@@ -11,8 +11,8 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, on_host
 from kernattn._runtime.checks import checked_target, instance_of, one_of, positive_number, shown
 from kernattn._runtime.deprecated import old_order
@@ -160,7 +160,7 @@ def _check_passed(here: Place, place: Place, rows: Rows) -> None:
 def _take_in(digest: blake2b, rows: Rows) -> None:
     """Take a block's numbers into a digest, which tells them from others."""
     x = rows.x
-    parts = (x.data, x.indices, x.indptr) if sparse.issparse(x) else (on_host("x", x),)
+    parts = (x.data, x.indices, x.indptr) if is_sparse(x) else (on_host("x", x),)
     for array in (*parts, rows.y, *(() if rows.weights is None else (rows.weights,))):
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())

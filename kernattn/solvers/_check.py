@@ -4,10 +4,8 @@ from typing import Any
 from warnings import warn
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
-from kernattn._arrays.csr import check_csr
+from kernattn._arrays.csr import check_csr, is_sparse, numbers_of
 from kernattn._arrays.namespaces import (
     Array,
     Float64,
@@ -38,24 +36,26 @@ def check_beside(name: str, array: Array, n: int, columns: bool) -> None:
 
 def check_map_takes(phi: FeatureMap, x: Array, name: str = "x") -> None:
     """Raise unless x is rows (..., n, d) of the map's dimension, or CSR that the map takes; `name`: what errors say."""
-    if sparse.issparse(x):
+    if is_sparse(x):
         check_csr(name, x, phi.query_dim)
     else:
         phi._check(x, name)
 
 
-def check_finite(name: str, array: Array, starts: NDArray[Any] | None = None) -> None:
-    """Raise where rows hold NaN or infinity, and name them; `starts`: where rows of CSR begin in its numbers."""
+def check_finite(name: str, rows: Array) -> None:
+    """Raise where rows, dense or CSR, hold NaN or infinity, and name them."""
+    array = numbers_of(rows)
     check_computed(name, array)
     xp, bad = namespace(array=array), []
     for here in strips(array.shape[0]):
         good = xp.isfinite(array[here, ...])
         if not bool(xp.all(good)):
-            rows = to_numpy64(xp.astype(good, xp.float32)).reshape(good.shape[0], -1).min(axis=1)
-            bad += (here.start + np.flatnonzero(rows == 0)).tolist()
-    if bad:
-        where = np.asarray(bad) if starts is None else np.unique(np.searchsorted(starts, bad, side="right") - 1)
-        refuse(f"{name} must be finite", where, "NaN or infinity")
+            least = to_numpy64(xp.astype(good, xp.float32)).reshape(good.shape[0], -1).min(axis=1)
+            bad += (here.start + np.flatnonzero(least == 0)).tolist()
+    if bad and is_sparse(rows):
+        bad = np.unique(np.searchsorted(rows.indptr, bad, side="right") - 1)
+    if len(bad):
+        refuse(f"{name} must be finite", bad, "NaN or infinity")
 
 
 def widen(x: Array) -> Array:
@@ -63,7 +63,7 @@ def widen(x: Array) -> Array:
 
     Where the library of x has no float64 they are on the host; those that JAX traces stay, with a warning.
     """
-    if sparse.issparse(x):
+    if is_sparse(x):
         return x.astype(np.float64, copy=False)
     xp = namespace(x=x)
     dtype = widest(xp, x)
@@ -78,7 +78,7 @@ def widen(x: Array) -> Array:
 
 def take_rows(x: Array, rows: Any) -> Array:
     """Return some rows of an array or a CSR matrix."""
-    return x[rows] if sparse.issparse(x) else namespace(x=x).take(x, indices(namespace(x=x), rows, x), axis=0)
+    return x[rows] if is_sparse(x) else namespace(x=x).take(x, indices(namespace(x=x), rows, x), axis=0)
 
 
 def as_numbers(name: str, values: object) -> Float64:

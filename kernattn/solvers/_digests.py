@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, to_numpy64
 
 FOLDS = 5
@@ -23,7 +24,7 @@ def folds_of(x: Array) -> NDArray[np.int64]:
 def digests_of(x: Array) -> NDArray[np.uint64]:
     """Return digests (n,) of the rows' numbers in float32."""
     keys = _mix(np.arange(1, x.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
-    if sparse.issparse(x):
+    if is_sparse(x):
         terms = sparse.csr_array((_bits(x.data) * keys[x.indices], x.indices, x.indptr), shape=x.shape)
         sums = terms @ np.ones(x.shape[1], np.uint64)
     else:

@@ -6,7 +6,6 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from kernattn._arrays.namespaces import Array, Float64, namespace, to_numpy64
 from kernattn._runtime.checks import array_of, positive_number, shown
@@ -53,7 +52,7 @@ def _check_block(phi: FeatureMap, x: Any, y: Any, weights: Any = None) -> tuple[
         raise ShapeError(f"x and y must be (n, d) and (n,); got {tuple(x.shape)} and {shown(y)}")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         refuse("y must be finite", np.flatnonzero(~np.isfinite(labels)), "NaN or infinity")
-    check_finite("x", *((x.data, x.indptr) if sparse.issparse(x) else (x,)))
+    check_finite("x", x)
     if weights is not None:
         namespace(weights=weights)
         check_beside("weights", weights, len(labels), columns=False)

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.linalg import cholesky, norm, solve_triangular
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64
@@ -59,8 +58,7 @@ class Passes(Iterable[Labelled]):
             codes = np.where(there, np.searchsorted(classes, labels), 0)
             weights = there.astype(np.float64) if shares is None else there * shares
             for here in strips(len(labels), BLOCK // phi.num_features_of(x.shape[1])):
-                rows = widen(x[here] if sparse.issparse(x) else x[here, ...])
-                yield Labelled(phi(rows, backend=backend), codes[here], weights[here])
+                yield Labelled(phi(widen(x[here, ...]), backend=backend), codes[here], weights[here])
 
 
 class Loss(NamedTuple):

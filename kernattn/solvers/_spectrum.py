@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, constant, like, namespace
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import finite_number, instance_of, shown
@@ -170,7 +170,7 @@ def cast_as(values: Array, x: Array) -> Array:
     """Return values beside x, in its dtype: infinite where they are beyond it."""
     xp = namespace(values=values)
     with np.errstate(over="ignore"):
-        if sparse.issparse(x) or namespace(x=x) is xp:
+        if is_sparse(x) or namespace(x=x) is xp:
             return xp.astype(values, x.dtype, copy=False)
         return like(values, x)
 
@@ -183,7 +183,7 @@ def project(phi: FeatureMap, x: Array, matrix: Float64, shift: Float64, backend:
         raise ShapeError(f"x must have as many columns as the rows that were fitted; got shape {tuple(x.shape)}")
     parts = []
     for here in strips(n, BLOCK // (len(matrix) * max(1, int(np.prod(lead))))):
-        features = phi(widen(x[here] if sparse.issparse(x) else x[..., here, :]), backend=backend)
+        features = phi(widen(x[..., here, :]), backend=backend)
         xp = namespace(features=features)
         right, less = (constant(xp, a, features.dtype, features) for a in (matrix, shift))
         parts.append(xp.matmul(features, right) - less)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
+from kernattn._arrays.csr import is_sparse, numbers_of
 from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, frozen, namespace, on_host, to_numpy64
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import check_room, instance_of, one_of, shown
@@ -93,13 +93,13 @@ def check_rows(
     n = x.shape[0]
     check_room("the moments", (phi.num_features_of(x.shape[1]),) * 2)
     given = {name: array for name, array in (("y", y), ("weights", weights)) if array is not None}
-    numbers = x.data if sparse.issparse(x) else x
+    numbers = numbers_of(x)
     namespace(x=numbers, **given)
     for name, array in given.items():
         check_beside(name, array, n, name == "y")
     if GRAM.choose(numbers, backend) != "gpu":
         on_host("x", numbers[:1, ...])
-    check_finite("x", numbers, x.indptr if sparse.issparse(x) else None)
+    check_finite("x", x)
     for name, array in given.items():
         check_finite(name, array)
     targets = np.zeros((n, 0)) if y is None else to_numpy64(y).reshape(n, -1)
@@ -114,7 +114,7 @@ def sum_rows(rows: Rows) -> Moments:
     phi, x, y, weights, vector, products, backend = rows
     m = phi.num_features_of(x.shape[1])
     wide = "float64" in (products, dtype_name(x))
-    csr = sparse.issparse(x)
+    csr = is_sparse(x)
     keep = csr or GRAM.choose(x, backend) == "gpu"
     gram, cross = np.zeros((m, m)), np.zeros((m, 1 + y.shape[1]))
     y_sums, shift = np.zeros((1 + y.shape[1],) * 2), _choose_shift(y, weights)

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64
 from kernattn._arrays.shapes import strips
@@ -74,7 +73,7 @@ class Sweeps:
         held = 0
         for begin, x in self._rows():
             for here in strips(x.shape[0], BLOCK // self._phi.num_features_of(x.shape[1])):
-                features = self._features(x[here] if sparse.issparse(x) else x[here, ...])
+                features = self._features(x[here, ...])
                 part = Part(slice(begin + here.start, begin + here.stop), features)
                 held += features.shape[0] * features.shape[1]
                 kept = None if kept is None or held > KEPT else [*kept, part]

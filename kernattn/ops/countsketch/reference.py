@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, namespace
 from kernattn._runtime.lazy_scipy import sparse
 
@@ -17,7 +18,7 @@ def countsketch(
     rows = np.tile(np.arange(dim), copies)
     columns = (index + num_buckets * np.arange(copies)[:, None]).ravel()
     hashes: Any = sparse.csr_array((weight.ravel(), (rows, columns)), shape=(dim, copies * num_buckets))
-    if sparse.issparse(x):
+    if is_sparse(x):
         sketch = (x @ hashes.astype(accumulation_dtype(np, x))).toarray()  # (n, p M)
     else:
         xp = namespace(x=x)

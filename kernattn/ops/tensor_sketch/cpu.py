@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.fft import rfft
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.parallel import share
 from kernattn.ops._numba.codegen.registers import vector_length
@@ -25,7 +25,7 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_featu
     asked, dtype = dtype, accumulation(x)
     out = room((*x.shape[:-1], num_features), asked if in_bits(asked, dtype) else dtype)
     features = out.reshape(-1, num_features)
-    if sparse.issparse(x):
+    if is_sparse(x):
         rows = x.astype(dtype, copy=False)
     else:
         rows = np.ascontiguousarray(x, dtype=dtype).reshape(-1, x.shape[-1])
@@ -42,7 +42,7 @@ def _by_tiles(rows: Any, index: NDArray[np.int64], weight: Float64, out: NDArray
     dtype = rows.dtype
     into: Any = out.reshape(-1)
     tables = flat(index, np.int64, index.shape), flat(weight, dtype, weight.shape), *_tables(points, dtype)
-    if sparse.issparse(rows):
+    if is_sparse(rows):
         given = tuple(flat(part, part.dtype) for part in (rows.data, rows.indices, rows.indptr))
         sketch = sketch_csr
     else:

@@ -8,12 +8,11 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from kernattn._arrays.csr import check_csr
+from kernattn._arrays.csr import check_csr, is_sparse
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, anywhere, dtype_name, namespace
 from kernattn._arrays.shapes import strips
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import instance_of
-from kernattn._runtime.lazy_scipy import sparse
 from kernattn._runtime.random import RNG, generator
 from kernattn._sums.limits import ENDS
 from kernattn._sums.units import multiplied, shifted
@@ -142,7 +141,7 @@ class PolynomialSketch(FeatureMap):
 
     @final
     def _features(self, x: Any, key: bool, backend: str | None) -> Array:
-        dense = not sparse.issparse(x)
+        dense = not is_sparse(x)
         if dense:
             self._check(x)
         else:
@@ -157,7 +156,7 @@ class PolynomialSketch(FeatureMap):
         return out.reshape(*x.shape[:-1], -1)
 
     def _of_rows(self, x: Any, backend: str | None) -> Array:
-        if sparse.issparse(x):
+        if is_sparse(x):
             return self._product(augment_csr(self.kernel, x), backend)
         xp = namespace(x=x)
         rows = xp.astype(x, accumulation_dtype(xp, x), copy=False)

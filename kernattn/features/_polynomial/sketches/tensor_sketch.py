@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._arrays.csr import numbers_of
 from kernattn._arrays.namespaces import Array, Float64, frozen
 from kernattn._runtime.checks import host_array, positive_integer
 from kernattn._runtime.lazy import lazy
-from kernattn._runtime.lazy_scipy import sparse
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
@@ -75,7 +75,7 @@ class TensorSketch(PolynomialSketch):
         return self.buckets
 
     def _product(self, x: Any, backend: str | None) -> Array:
-        sketch = OP.implementation(x.data if sparse.issparse(x) else x, backend)
+        sketch = OP.implementation(numbers_of(x), backend)
         phi: Array = sketch(x, self.index, self._weight, self.buckets)
         return phi
 

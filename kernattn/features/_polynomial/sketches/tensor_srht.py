@@ -8,13 +8,12 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._arrays.csr import ROOM
+from kernattn._arrays.csr import ROOM, is_sparse, numbers_of
 from kernattn._arrays.namespaces import Array, Float64, constant, frozen, namespace
 from kernattn._maps.chains import Chains
 from kernattn._maps.walsh import padded
 from kernattn._runtime.checks import check_room, host_array, positive_integer
 from kernattn._runtime.lazy import lazy
-from kernattn._runtime.lazy_scipy import sparse
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
@@ -112,10 +111,10 @@ class TensorSRHT(PolynomialSketch):
         return cls(kernel, signs, rows)
 
     def _product(self, x: Any, backend: str | None) -> Array:
-        backend = OP.choose(x.data if sparse.issparse(x) else x, backend)
+        backend = OP.choose(numbers_of(x), backend)
         if self._width <= FASTER_ABOVE[backend]:
             return multiply_projections(x, self.omega)
-        if sparse.issparse(x):
+        if is_sparse(x):
             few = max(16, ROOM // self._block)  # 16 rows go through the transform at once
             blocks = (x[start : start + few].toarray() for start in range(0, x.shape[0], few))
             return np.concatenate([self._product(rows, backend) for rows in blocks])

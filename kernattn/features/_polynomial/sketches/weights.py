@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, constant, namespace
 from kernattn._runtime.checks import check_room, host_array
-from kernattn._runtime.lazy_scipy import sparse
 from kernattn.errors import ParameterError
 
 
 def project(x: Any, weights: NDArray[Any]) -> Array:
     """Return x W^T (..., n, D) of rows, dense or CSR, in their dtype."""
-    if sparse.issparse(x):
+    if is_sparse(x):
         return x @ np.ascontiguousarray(weights.T, dtype=x.dtype)
     xp = namespace(x=x)
     return xp.matmul(x, constant(xp, weights.T, x.dtype, x))
