@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, namespace, to_numpy64
 from kernattn._runtime.checks import array_of, positive_number, shown
-from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
+from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse
 
@@ -77,11 +77,9 @@ def likeliest(classes: NDArray[Any], scores: Float64) -> NDArray[Any]:
     return labels
 
 
-def find_classes(blocks: Blocks) -> NDArray[Any]:
-    """Return the labels of rows that count, sorted, of which there must be two at least."""
-    each = [_unique(labels if weights is None else labels[weights > 0]) for _, labels, weights in blocks()]
-    if not each:
-        raise EmptyInputError("blocks must hold rows; there was no block")
+def find_classes(told: Iterable[tuple[NDArray[Any], Float64]]) -> NDArray[Any]:
+    """Return the labels of rows whose weight is not 0, sorted, of which there must be two at least."""
+    each = [_unique(labels[weights > 0]) for labels, weights in told]
     if len({_kind(labels[0]) for labels in each if len(labels)}) > 1:
         raise DTypeError(OF_ONE_KIND)
     classes = _unique(np.concatenate(each))

@@ -20,7 +20,7 @@ from kernattn.solvers._labels import find_classes, given_penalty, likeliest, wal
 from kernattn.solvers._loss_penalty import choose_penalty
 from kernattn.solvers._losses import Huber, Loss, Poisson, Quantile, SquaredHinge
 from kernattn.solvers._newton import FIRST_TOLERANCE, Fit, Problem, minimise, some_of
-from kernattn.solvers._spectrum import cast_as, project
+from kernattn.solvers._scored import Scored
 from kernattn.solvers._sweeps import Sweeps
 
 LOSSES = "huber", "poisson", "quantile", "squared_hinge"
@@ -28,7 +28,7 @@ LOSSES = "huber", "poisson", "quantile", "squared_hinge"
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearModel:
+class LinearModel(Scored):
     """A fit of a linear model on features.
 
     Its methods take rows x (..., n, d), and `backend` as `moments` does.
@@ -66,23 +66,6 @@ class LinearModel:
         """Return the loss, and whether it converged."""
         state = "converged" if self.converged else "NOT converged"
         return f"LinearModel({self.loss}, penalty={self.penalty:g}, {state}, phi={self.phi!r})"
-
-    def _shape(self, values: Any) -> Any:
-        return values if len(self.classes) > 2 else values[..., 0]
-
-    @property
-    def weights(self) -> Float64:
-        """Weights w of the features, (M,), or (M, k) of more than two classes."""
-        return self._shape(self._weights)  # type: ignore[no-any-return]
-
-    @property
-    def intercept(self) -> Float64:
-        """Intercept b, () or (k,): 0 without one."""
-        return self._shape(self._intercept)  # type: ignore[no-any-return]
-
-    def scores(self, x: Array, *, backend: str | None = None) -> Array:
-        """Return f(x) = phi(x)^T w + b, (..., n), or (..., n, k) of more than two classes, in the dtype of x."""
-        return self._shape(cast_as(project(self.phi, x, self._weights, -self._intercept, backend), x))
 
     def predict(self, x: Array, *, backend: str | None = None) -> Any:
         """Return quantiles or means f(x), means of counts e^f(x) in the dtype of x, or labels on the host, (..., n)."""
@@ -194,7 +177,7 @@ def linear_model(
     has_bar("linear_model", progress)
     blocks = walk_labelled(phi, x, y, weights)
     rows = Sweeps(phi, blocks, backend)
-    classes = find_classes(blocks) if loss == "squared_hinge" else np.zeros(0)
+    classes = find_classes(rows.told) if loss == "squared_hinge" else np.zeros(0)
     targets = _codes(rows.labels, classes) if len(classes) else [_numbers(loss, rows.labels)]
     if not rows.weights.any():
         raise ParameterError("weights must not be 0 in all rows")

@@ -18,13 +18,14 @@ from kernattn._runtime.lazy_scipy import special
 from kernattn.features import FeatureMap
 from kernattn.solvers._labels import find_classes, given_penalty, likeliest, walk_labelled
 from kernattn.solvers._penalty import hold_out, warn_of_least
+from kernattn.solvers._scored import Scored
 from kernattn.solvers._softmax import Loss, Passes, minimise, origin
-from kernattn.solvers._spectrum import cast_as, project
+from kernattn.solvers._sweeps import Sweeps
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Logistic:
+class Logistic(Scored):
     """A fit of logistic regression.
 
     Its methods take rows x (..., n, d), and `backend` as `moments` does.
@@ -57,21 +58,6 @@ class Logistic:
         """Return the sizes, and whether it converged."""
         state = "converged" if self.converged else "NOT converged"
         return f"Logistic({len(self.classes)} classes, penalty={self.penalty:g}, {state}, phi={self.phi!r})"
-
-    @property
-    def weights(self) -> Float64:
-        """Weights w of the features, (M,) of two classes, of which the second has them; else (M, k)."""
-        return self._weights[:, 0] if len(self.classes) == 2 else self._weights
-
-    @property
-    def intercept(self) -> Float64:
-        """Intercept b, () or (k,): 0 without one."""
-        return self._intercept[0] if len(self.classes) == 2 else self._intercept
-
-    def scores(self, x: Array, *, backend: str | None = None) -> Array:
-        """Return phi(x)^T w + b, (..., n) of two classes, else (..., n, k), in the dtype of x."""
-        values = cast_as(project(self.phi, x, self._weights, -self._intercept, backend), x)
-        return values[..., 0] if len(self.classes) == 2 else values
 
     def predict_proba(self, x: Array, *, backend: str | None = None) -> Array:
         """Return probabilities of the classes, (..., n, k) in the dtype of x."""
@@ -157,14 +143,14 @@ def logistic(
     boolean("intercept", intercept)
     has_bar("logistic", progress)  # else what it lacks shows after a pass over the blocks
     blocks = walk_labelled(phi, x, y, weights)
-    classes = find_classes(blocks)
-    rows = Passes(phi, blocks, classes, backend)
+    rows = Sweeps(phi, blocks, backend)
+    classes = find_classes(rows.told)
     if penalty is None:
         choice = hold_out(*next(blocks()), phi, classes, bool(intercept), backend)
         warn_of_least(choice)
         penalty = choice.penalty
     start = origin(phi.num_features_of(next(blocks())[0].shape[1]), len(classes))
     with bar("logistic", progress, unit="pass") as shown_passes:
-        loss = Loss(rows, len(classes), penalty, bool(intercept), shown_passes)
+        loss = Loss(Passes(rows, classes), len(classes), penalty, bool(intercept), shown_passes)
         point, steps, converged = minimise(loss, start, tolerance, max_iterations)
     return Logistic(phi, classes, penalty, steps, converged, frozen(point[:-1]), frozen(point[-1]))

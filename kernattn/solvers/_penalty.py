@@ -12,7 +12,8 @@ from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import take_rows, widen
 from kernattn.solvers._digests import FOLDS, digests_of
-from kernattn.solvers._softmax import Labelled, Loss, Widths, descend, judge, origin, products
+from kernattn.solvers._softmax import Labelled, Loss, Widths, descend, judge, origin
+from kernattn.solvers._sweeps import times
 
 ROWS = 4096  # that a choice looks at
 DISTINCT = 25  # rows that differ, below which folds tell nothing
@@ -141,7 +142,7 @@ def _judge(
     for (others, left), point in zip(folds, points, strict=True):
         loss = Loss([others], classes, penalty, intercept)
         point, _, _ = descend(loss, _widths(turned, others, penalty, point), point, ROUGHLY, STEPS)
-        losses, _ = judge(products(left.features, point[:-1]) + point[-1], left.codes)
+        losses, _ = judge(times(left.features, point[:-1]) + point[-1], left.codes)
         found.append(point)
         all_losses.append(losses)
     return found, np.concatenate(all_losses)
@@ -149,7 +150,7 @@ def _judge(
 
 def _widths(turned: Rotated, others: Labelled, penalty: float, point: Float64) -> Widths:
     """Return coordinates that are round where the curvature of all rows is their mean."""
-    _, chances = judge(products(others.features, point[:-1]) + point[-1], others.codes)
+    _, chances = judge(times(others.features, point[:-1]) + point[-1], others.codes)
     curvature = float(others.weights @ np.mean(chances * (1 - chances), axis=1)) / float(turned.rows.weights.sum())
     total = np.append(turned.spread, turned.rows.weights.sum())
     return Widths(1 / np.sqrt(curvature * total + np.append(np.full(len(turned.spread), penalty), 0.0))[:, None])

@@ -8,15 +8,10 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, norm, solve_triangular
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64
-from kernattn._arrays.shapes import strips
 from kernattn._runtime.lazy_scipy import optimize, special
 from kernattn.errors import ParameterError
-from kernattn.features import FeatureMap
-from kernattn.solvers._check import widen
-from kernattn.solvers._labels import Blocks
-from kernattn.solvers._spectrum import BLOCK
+from kernattn.solvers._sweeps import Sweeps, times
 
-KEPT = 1 << 27  # features that are kept for all passes: 1 GiB
 FIRST = 8  # steps between the first two Hessians; twice as many each time
 LATE = 100.0  # an old Hessian makes a slope look so much smaller
 NO_SLOPE = 1e-12  # of the rows: the curvature of an intercept that no row tells
@@ -30,35 +25,18 @@ class Labelled(NamedTuple):
     weights: Float64  # (n,)
 
 
-class Passes(Iterable[Labelled]):
-    """Passes over rows, whose features are kept while there are few enough, else made anew by each pass."""
+class Passes:
+    """Passes over rows with their classes; rows of other labels, which have no weight, count as the first class."""
 
-    def __init__(self, phi: FeatureMap, blocks: Blocks, classes: NDArray[Any], backend: str | None) -> None:
-        self._given, self._kept = (phi, blocks, classes, backend), None
-
-    _kept: list[Labelled] | None
+    def __init__(self, rows: Sweeps, classes: NDArray[Any]) -> None:
+        there = np.isin(rows.labels, classes)
+        self._codes = np.where(there, np.searchsorted(classes, rows.labels), 0)
+        self._rows, self._weights = rows, there * rows.weights
 
     def __iter__(self) -> Iterator[Labelled]:
         """Walk over the rows."""
-        if self._kept is not None:
-            yield from self._kept
-            return
-        kept: list[Labelled] | None = []
-        for part in self._make():
-            if kept is not None:
-                kept.append(part)
-                kept = None if sum(each.features.shape[0] * each.features.shape[1] for each in kept) > KEPT else kept
-            yield part
-        self._kept = kept
-
-    def _make(self) -> Iterator[Labelled]:
-        phi, blocks, classes, backend = self._given
-        for x, labels, shares in blocks():
-            there = np.isin(labels, classes)  # rows of weight 0 may have labels of their own
-            codes = np.where(there, np.searchsorted(classes, labels), 0)
-            weights = there.astype(np.float64) if shares is None else there * shares
-            for here in strips(len(labels), BLOCK // phi.num_features_of(x.shape[1])):
-                yield Labelled(phi(widen(x[here, ...]), backend=backend), codes[here], weights[here])
+        for here, features in self._rows.blocks():
+            yield Labelled(features, self._codes[here], self._weights[here])
 
 
 class Loss(NamedTuple):
@@ -87,12 +65,12 @@ class Loss(NamedTuple):
         penalties = self.penalties(len(point))[:, None]
         loss, gradient = 0.5 * float(np.sum(penalties * point * point)), penalties * point
         for features, codes, weights in self.rows:
-            scores = products(features, point[:-1]) + point[-1]
+            scores = times(features, point[:-1]) + point[-1]
             losses, chances = judge(scores, codes)
             loss += float(weights @ losses)
             chances -= _indicators(codes, self.columns)
             chances *= weights[:, None]
-            gradient[:-1] += products(namespace(features=features).matrix_transpose(features), chances)
+            gradient[:-1] += times(namespace(features=features).matrix_transpose(features), chances)
             gradient[-1] += chances.sum(axis=0) if self.intercept else 0.0
         if self.shown is not None:
             self.shown.update()
@@ -102,12 +80,12 @@ class Loss(NamedTuple):
         """Return the Cholesky factor (M + 1, M + 1) of the Hessian at a point, the mean of the columns'."""
         hessian = np.diag(self.penalties(len(point)))
         for features, codes, weights in self.rows:
-            _, chances = judge(products(features, point[:-1]) + point[-1], codes)
+            _, chances = judge(times(features, point[:-1]) + point[-1], codes)
             curvature = weights * np.mean(chances * (1 - chances), axis=1)
             xp = namespace(features=features)
             half = features * constant(xp, np.sqrt(curvature)[:, None], features.dtype, features)
             hessian[:-1, :-1] += to_numpy64(xp.matmul(xp.matrix_transpose(half), half))
-            hessian[-1, :-1] += products(xp.matrix_transpose(features), curvature[:, None])[:, 0]
+            hessian[-1, :-1] += times(xp.matrix_transpose(features), curvature[:, None])[:, 0]
             hessian[-1, -1] += curvature.sum() + NO_SLOPE * weights.sum()
         if not self.intercept:
             hessian[-1] = np.append(np.zeros(len(point) - 1), 1.0)
@@ -246,10 +224,3 @@ def _indicators(codes: NDArray[np.intp], columns: int) -> Float64:
     classes = np.arange(columns) if columns > 1 else np.ones(1)
     hits: Float64 = (codes[:, None] == classes).astype(np.float64)
     return hits
-
-
-def products(left: Array, right: Float64) -> Float64:
-    """Return left @ right on the host, made where left is."""
-    xp = namespace(left=left)
-    product: Float64 = to_numpy64(xp.matmul(left, constant(xp, right, left.dtype, left)))
-    return product

@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64
 from kernattn._arrays.shapes import strips
+from kernattn.errors import EmptyInputError
 from kernattn.features import FeatureMap, Linear
 from kernattn.solvers._check import take_rows, widen
 from kernattn.solvers._labels import Blocks
-from kernattn.solvers._softmax import KEPT
 from kernattn.solvers._spectrum import BLOCK
 
+KEPT = 1 << 27  # features that are kept for all sweeps: 1 GiB
 STRIP = 1 << 18  # features that are multiplied twice while they are in cache
 
 
@@ -45,17 +46,22 @@ class Sweeps:
     def __init__(self, phi: FeatureMap, blocks: Blocks, backend: str | None) -> None:
         self._phi, self._blocks, self._backend = phi, blocks, backend
         self._given = backend is None and _keeps_rows(phi)
-        labels, weights = [], []
-        for _, y, shares in blocks():
-            labels.append(y)
-            weights.append(np.ones(len(y)) if shares is None else shares)
+        self.told = [(y, np.ones(len(y)) if shares is None else shares) for _, y, shares in blocks()]
+        if not self.told:
+            raise EmptyInputError("blocks must hold rows; there was no block")
+        labels, weights = zip(*self.told, strict=True)
         self.labels: NDArray[Any] = np.concatenate(labels)
         self.weights: Float64 = np.concatenate(weights)
         self._kept: list[Part] | None = None
 
+    def blocks(self) -> Iterator[Part]:
+        """Walk over the features, in float64, as many rows at once as they were made of."""
+        for here, features in self._walk():
+            yield Part(here, widen(features) if isinstance(features, np.ndarray) else features)
+
     def parts(self) -> Iterator[Part]:
-        """Walk over the features, in float64."""
-        for here, features in self._make() if self._kept is None else self._kept:
+        """Walk over the features, in float64, a few rows at a time."""
+        for here, features in self._walk():
             host = isinstance(features, np.ndarray)
             for some in strips(features.shape[0], STRIP // features.shape[1] if host else None):
                 part = features[some, ...]
@@ -67,6 +73,9 @@ class Sweeps:
             held = [(part.here.start, part.features) for part in self._kept]
             return np.concatenate([to_numpy64(each) for each in _pick(held, rows)])
         return np.concatenate([to_numpy64(self._features(each)) for each in _pick(self._rows(), rows)])
+
+    def _walk(self) -> Iterable[Part]:
+        return self._make() if self._kept is None else self._kept
 
     def _make(self) -> Iterator[Part]:
         kept: list[Part] | None = []
@@ -109,6 +118,6 @@ def _keeps_rows(phi: FeatureMap) -> bool:
 def times(left: Array, right: Float64) -> Float64:
     """Return left @ right on the host, made where left is."""
     if isinstance(left, np.ndarray):
-        return left @ right
+        return to_numpy64(left @ right.astype(left.dtype, copy=False))
     xp = namespace(left=left)
     return to_numpy64(xp.matmul(left, constant(xp, right, left.dtype, left)))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn.errors import DTypeError, ParameterError
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError
 from kernattn.solvers import _newton, _sweeps
 from kernattn.solvers._labels import walk_labelled
 from xp import KINDS, to_numpy
@@ -224,6 +224,8 @@ def test_errors(options, error, words):
         ka.solvers.linear_model(X, PHI, **({"loss": "huber", "y": REAL, "penalty": 1.0} | options))
 
 
-def test_blocks_need_a_penalty():
+def test_blocks():
+    with pytest.raises(EmptyInputError, match="blocks must hold rows; there was no block"):
+        ka.solvers.linear_model([], PHI, loss="huber", penalty=1.0)
     with pytest.raises(ParameterError, match="penalty must be given where x comes in blocks; got None"):
         ka.solvers.linear_model([(X, REAL)], PHI, loss="huber")
