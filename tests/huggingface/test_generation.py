@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from transformers import DynamicCache
+from transformers import BartConfig, BartModel, DynamicCache
 
 import kernattn as ka
 from huggingface.models import gpt2, llama, padded, tokens
@@ -55,6 +55,24 @@ def test_greedy_text_is_that_without_a_cache(model, beams):
     assert alone.shape == (2, 23)
     assert torch.equal(grown, alone)
     assert torch.equal(constant, alone)
+
+
+@pytest.mark.parametrize("attention", ["kernattn", "kernattn_favor"])
+def test_texts_of_encoders_have_masks_of_their_own(attention):
+    """vllm-project/vllm-omni#5865: queries were hidden by the mask of keys that are fewer, or more, than they are."""
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "attention_dropout": 0.0, "vocab_size": 61}
+    heads = {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
+    widths = {f"{side}_ffn_dim": 16 for side in ("encoder", "decoder")}
+    torch.manual_seed(0)
+    made = BartModel(BartConfig(**sizes, **heads, **widths, max_position_embeddings=32)).eval()
+    made.set_attn_implementation(attention)
+    x, mask = tokens(2, 9), padded(2, 9, -4)
+    for length in (5, 12):
+        y = tokens(2, length, seed=1)
+        with torch.no_grad():
+            found = made(x, attention_mask=mask, decoder_input_ids=y)[0]
+            alone = made(x[:1, :5], decoder_input_ids=y[:1])[0]
+        torch.testing.assert_close(found[:1], alone, rtol=0, atol=1e-5)
 
 
 @DECODERS

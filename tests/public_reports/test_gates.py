@@ -188,6 +188,21 @@ def test_packed_prompts_in_pieces(first):
         near(state[at], after[0])
 
 
+@pytest.mark.parametrize("bounds", [[0, 0, 4, 4, 9], [0, 4, 9, 9]])
+def test_packed_sequences_without_tokens(bounds):
+    """MoonshotAI/FlashKDA#32: a sequence of no tokens leaves its state as it was, and the others alone."""
+    q, k, v, _, gk, beta = given(9)
+    (state,) = draw((len(bounds) - 1, 2, 8, 8), seed=1)
+    out, after = fla.chunk_kda(q, k, v, gk, beta, initial_state=state, cu_seqlens=torch.tensor(bounds), **STATES)
+    for at, (start, stop) in enumerate(pairwise(bounds)):
+        if start == stop:
+            assert torch.equal(after[at], state[at])
+            continue
+        exact, left = recur(*(x[:, start:stop] for x in (q, k, v, gk, beta)), state[at : at + 1])
+        near(out[:, start:stop], exact)
+        near(after[at], left[0])
+
+
 def test_rows_beyond_the_last_sequence_are_refused():
     """fla-org/flash-linear-attention#892: rows after the last packed sequence were never written, and held NaN."""
     q, k, v, g, _, beta = given(20)
