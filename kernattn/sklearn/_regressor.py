@@ -14,7 +14,6 @@ from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_numbers, without_zeros
 from kernattn.sklearn._inputs import check_ridge, check_rows, check_weights
 from kernattn.solvers import linear_model
-from kernattn.solvers._losses import spread_about
 
 LOSSES = "huber", "poisson", "quantile"
 FAR = 3.0  # mean deviations from the median, beyond which targets do not choose a lengthscale
@@ -100,5 +99,6 @@ def _seen(y: Float64, weights: Float64 | None, loss: str) -> Float64:
     """Return what chooses a lengthscale by squared errors."""
     if loss == "poisson":
         return np.sqrt(np.maximum(y, 0.0))
-    middle, deviation = spread_about(y, np.ones_like(y) if weights is None else weights, 0.5)
-    return np.clip(y, middle - FAR * deviation, middle + FAR * deviation)
+    median = np.quantile(y, 0.5, weights=weights, method="inverted_cdf")
+    deviation = np.average(np.abs(y - median), weights=weights)
+    return np.clip(y, median - FAR * deviation, median + FAR * deviation)

@@ -53,8 +53,8 @@ def check_finite(name: str, rows: Array) -> None:
             least = to_numpy64(xp.astype(good, xp.float32)).reshape(good.shape[0], -1).min(axis=1)
             bad += (here.start + np.flatnonzero(least == 0)).tolist()
     if bad and is_sparse(rows):
-        bad = np.unique(np.searchsorted(rows.indptr, bad, side="right") - 1)
-    if len(bad):
+        bad = np.unique(np.searchsorted(rows.indptr, bad, side="right") - 1).tolist()
+    if bad:
         refuse(f"{name} must be finite", bad, "NaN or infinity")
 
 

@@ -1,7 +1,8 @@
 """Losses of one score a row: their values, slopes and curvatures, and where fits begin."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -34,28 +35,23 @@ class Start(NamedTuple):
     alike: bool = False  # whether all targets are the shift
 
 
-class Loss(Protocol):
+class Loss(ABC):
     """A loss that is convex in the score."""
 
-    def check(self, y: Float64) -> None:
-        """Raise where targets are outside of its range."""
+    def check(self, y: Float64) -> None:  # noqa: B027
+        """Raise where targets are outside of its range; most take all."""
 
+    @abstractmethod
     def start(self, y: Float64, weights: Float64, intercept: bool) -> tuple[Self, Start]:
         """Return the loss for these targets, and where a fit to them begins."""
 
+    @abstractmethod
     def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
         """Return losses of scores and their derivatives."""
 
 
-class Smooth:
-    """A loss with a slope everywhere."""
-
-    def check(self, y: Float64) -> None:
-        """Take all targets."""
-
-
 @dataclass(frozen=True)
-class SquaredHinge(Smooth):
+class SquaredHinge(Loss):
     """max(0, 1 - y f)^2 of labels 1 and -1."""
 
     def start(self, y: Float64, weights: Float64, intercept: bool) -> tuple[Self, Start]:
@@ -69,7 +65,7 @@ class SquaredHinge(Smooth):
 
 
 @dataclass(frozen=True)
-class Poisson(Smooth):
+class Poisson(Loss):
     """Half the deviance of counts, e^f - y f - (y - y log y)."""
 
     def check(self, y: Float64) -> None:
@@ -92,7 +88,7 @@ class Poisson(Smooth):
 
 
 @dataclass(frozen=True)
-class Huber(Smooth):
+class Huber(Loss):
     r"""Huber's proposal 2, :math:`\sigma + \sigma H(r / \sigma)`; H(z) is z^2, and beyond epsilon a line.
 
     The scale is sigma = least + e^t: the sum is convex in sigma, and has one least point in t.
@@ -121,14 +117,11 @@ class Huber(Smooth):
 
 
 @dataclass(frozen=True)
-class Quantile:
+class Quantile(Loss):
     """The pinball loss max(q r, (q - 1) r) of r = y - f, above its band: there it is r^2 / 2 width."""
 
     quantile: float
     width: float = 1.0
-
-    def check(self, y: Float64) -> None:
-        """Take all targets."""
 
     def start(self, y: Float64, weights: Float64, intercept: bool) -> tuple[Self, Start]:
         """Begin at the quantile."""
@@ -143,16 +136,7 @@ class Quantile:
         return Judged(slopes * (r - self.width / 2 * slopes), -slopes, inside / self.width)
 
 
-def spread_about(y: Float64, weights: Float64, quantile: float) -> tuple[float, float]:
-    """Return a quantile of targets, and the mean deviation from it."""
-    order = np.argsort(y)
-    sums = np.cumsum(weights[order])
-    at = y[order[np.searchsorted(sums, quantile * sums[-1])]]
-    return float(at), float(np.average(np.abs(y - at), weights=weights))
-
-
 def _spread(y: Float64, weights: Float64, quantile: float, intercept: bool) -> tuple[float, float]:
-    """Return the same, or without an intercept 0 and the mean deviation from that."""
-    if intercept:
-        return spread_about(y, weights, quantile)
-    return 0.0, float(np.average(np.abs(y), weights=weights))
+    """Return a quantile of targets, or 0 without an intercept, and the mean deviation from it."""
+    at = float(np.quantile(y, quantile, weights=weights, method="inverted_cdf")) if intercept else 0.0
+    return at, float(np.average(np.abs(y - at), weights=weights))

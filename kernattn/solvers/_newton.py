@@ -4,7 +4,7 @@ A sweep over the features gives the sum and its gradient; scores are kept, so th
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,10 +97,7 @@ class Fit(NamedTuple):
     converged: bool
 
 
-class Metric(Protocol):
-    """What makes a gradient a step at some place."""
-
-    def __call__(self, problem: Problem, place: Place, size: int) -> Solve: ...
+Metric = Callable[[Problem, Place, int], Solve]  # which makes a gradient a step at some place
 
 
 def hessian(problem: Problem, place: Place, size: int) -> Solve:

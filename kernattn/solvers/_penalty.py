@@ -12,7 +12,7 @@ from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import take_rows, widen
 from kernattn.solvers._digests import FOLDS, digests_of
-from kernattn.solvers._softmax import Labelled, Loss, Widths, descend, judge, origin
+from kernattn.solvers._softmax import Coordinates, Labelled, Loss, by_widths, descend, judge, origin
 from kernattn.solvers._sweeps import times
 
 ROWS = 4096  # that a choice looks at
@@ -148,12 +148,12 @@ def _judge(
     return found, np.concatenate(all_losses)
 
 
-def _widths(turned: Rotated, others: Labelled, penalty: float, point: Float64) -> Widths:
+def _widths(turned: Rotated, others: Labelled, penalty: float, point: Float64) -> Coordinates:
     """Return coordinates that are round where the curvature of all rows is their mean."""
     _, chances = judge(times(others.features, point[:-1]) + point[-1], others.codes)
     curvature = float(others.weights @ np.mean(chances * (1 - chances), axis=1)) / float(turned.rows.weights.sum())
     total = np.append(turned.spread, turned.rows.weights.sum())
-    return Widths(1 / np.sqrt(curvature * total + np.append(np.full(len(turned.spread), penalty), 0.0))[:, None])
+    return by_widths(1 / np.sqrt(curvature * total + np.append(np.full(len(turned.spread), penalty), 0.0))[:, None])
 
 
 def _split(rows: Labelled, digests: NDArray[np.uint64], classes: int) -> list[Fold]:

@@ -1,7 +1,8 @@
 """The least point of the multinomial logistic sum: L-BFGS in coordinates that the Hessian of a point makes round."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +121,7 @@ def minimise(loss_of: Loss, start: Float64, tolerance: float, most: int) -> Fit:
     """
     point, steps, stretch = start, 0, FIRST
     while True:
-        root = Root(loss_of.root(point))
+        root = by_root(loss_of.root(point))
         point, more, left = descend(loss_of, root, point, tolerance / LATE, min(stretch, most - steps))
         steps, stretch = steps + more, 2 * stretch
         if left * LATE <= tolerance:
@@ -129,57 +130,23 @@ def minimise(loss_of: Loss, start: Float64, tolerance: float, most: int) -> Fit:
             return Fit(point, steps, left <= tolerance)
 
 
-class Coordinates(Protocol):
+class Coordinates(NamedTuple):
     """Coordinates in which the sum is about as steep in all directions."""
 
-    def of(self, point: Float64) -> Float64:
-        """Return the coordinates of a point."""
-
-    def back(self, coordinates: Float64) -> Float64:
-        """Return the point of coordinates."""
-
-    def slope(self, gradient: Float64) -> Float64:
-        """Return the gradient by coordinates."""
+    of: Callable[[Float64], Float64]  # the coordinates of a point
+    back: Callable[[Float64], Float64]  # the point of coordinates
+    slope: Callable[[Float64], Float64]  # the gradient by coordinates
 
 
-class Root(NamedTuple):
-    """Coordinates of a Cholesky factor (M + 1, M + 1)."""
-
-    factor: Float64
-
-    def of(self, point: Float64) -> Float64:
-        """Return the coordinates of a point."""
-        return self.factor.T @ point
-
-    def back(self, coordinates: Float64) -> Float64:
-        """Return the point of coordinates."""
-        point: Float64 = solve_triangular(self.factor, coordinates, lower=True, trans="T")
-        return point
-
-    def slope(self, gradient: Float64) -> Float64:
-        """Return the gradient by coordinates."""
-        slope: Float64 = solve_triangular(self.factor, gradient, lower=True)
-        return slope
+def by_root(factor: Float64) -> Coordinates:
+    """Return the coordinates of a Cholesky factor (M + 1, M + 1)."""
+    solve = partial(solve_triangular, factor, lower=True)
+    return Coordinates(lambda point: factor.T @ point, partial(solve, trans="T"), solve)
 
 
-class Widths(NamedTuple):
-    """Coordinates of one width (M + 1, 1) for each axis."""
-
-    widths: Float64
-
-    def of(self, point: Float64) -> Float64:
-        """Return the coordinates of a point."""
-        return point / self.widths
-
-    def back(self, coordinates: Float64) -> Float64:
-        """Return the point of coordinates."""
-        point: Float64 = coordinates * self.widths
-        return point
-
-    def slope(self, gradient: Float64) -> Float64:
-        """Return the gradient by coordinates."""
-        slope: Float64 = gradient * self.widths
-        return slope
+def by_widths(widths: Float64) -> Coordinates:
+    """Return coordinates of one width (M + 1, 1) for each axis."""
+    return Coordinates(lambda point: point / widths, lambda given: given * widths, lambda gradient: gradient * widths)
 
 
 def descend(loss_of: Loss, axes: Coordinates, start: Float64, part: float, most: int) -> tuple[Float64, int, float]:
