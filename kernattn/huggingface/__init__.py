@@ -10,7 +10,7 @@ from kernattn.huggingface._attention import Favor
 from kernattn.huggingface._cache import StateCache
 from kernattn.huggingface._register import register
 from kernattn.huggingface._transfer import load_transfer, transfer
-from kernattn.torch._transfer import Swap
+from kernattn.torch import Swap
 
 __all__ = ["Acceleration", "Favor", "StateCache", "Swap", "accelerate", "load_transfer", "register", "transfer"]
 

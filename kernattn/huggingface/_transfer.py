@@ -19,7 +19,8 @@ from kernattn.huggingface._attention import give_back
 from kernattn.huggingface._cache import find_layer
 from kernattn.huggingface._call import Call, read_call
 from kernattn.huggingface._masks import make_key_mask
-from kernattn.torch._transfer import Swap, check_names, digest_of, run_model
+from kernattn.torch import Swap
+from kernattn.torch._transfer import check_names, digest_of, run_model
 from kernattn.transfer import Heads, Transfer, load
 from kernattn.transfer._rows import Recorder
 from kernattn.transfer._run import run, settings_of

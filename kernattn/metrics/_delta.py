@@ -7,10 +7,9 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, like, namespace, to_numpy64, without_warnings
 from kernattn._runtime.checks import instance_of, shown
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
-from kernattn.features import DenseExponential, FeatureMap
+from kernattn.features import DenseExponential, FeatureMap, RandomFeatureMap
 from kernattn.features._exponential.dense import ALIKE
 from kernattn.features._moments.orthogonal import REACH, orthogonal_cross
-from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.features._spectral.spectra import has_normal_frequencies
 from kernattn.metrics._attention import DeltaMethod
 from kernattn.metrics._check import check_filled

@@ -17,12 +17,12 @@ from kernattn.features._spectral.spectra import PRODUCT
 from kernattn.kernels import Kernel, Product, Scaled, SkewedChi2, Sum, usual_lengthscale
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import lowest_ridge
+from kernattn.solvers import cross_validate, moments
 from kernattn.solvers._check import take_rows
 from kernattn.solvers._digests import digests_of, folds_of
-from kernattn.solvers._folds import add_folds, cross_validate
+from kernattn.solvers._folds import add_folds
 from kernattn.solvers._penalty import hold_out
 from kernattn.solvers._ridge import choose
-from kernattn.solvers._sums import moments
 from kernattn.solvers._tune import OBJECTIVES, Search, search_lengthscales
 
 BY_AXES: tuple[type[Kernel], ...] = (*PRODUCT, SkewedChi2)  # kernels whose frequencies are drawn axis by axis

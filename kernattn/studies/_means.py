@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn.metrics import mean_and_ci, median_and_ci
-from kernattn.metrics._estimates import Interval
+from kernattn.metrics import Interval, mean_and_ci, median_and_ci
 from kernattn.studies._records import with_ends, with_intervals
 from kernattn.studies._sweep import Cell
 

@@ -8,7 +8,7 @@ import laws
 import oracles
 import pattern_oracles
 from kernattn._plans.parts import dense
-from kernattn._plans.plan import Plan
+from kernattn.attention.patterns import Plan
 from visited import counted
 
 P = ka.patterns

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn._maps.spec import MapSpec
 from kernattn._sums.peaked import PeakedSum
 from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
-from kernattn.features import FeatureMap, ScaledFeatures
+from kernattn.features import FeatureMap, MapSpec, ScaledFeatures
 from kernattn.ops.window_step import OP as STEP
 from laws import arrays
 from refusals import refused

@@ -11,7 +11,7 @@ from covering import turns
 from cuda_ops.cases import OPERAND_EPS, array, dtype_of, to64
 from cuda_ops.pullbacks import agree, wide
 from kernattn._plans.parts import Part, packed
-from kernattn._plans.plan import Plan
+from kernattn.attention.patterns import Plan
 from kernattn.errors import BackendUnavailable
 from kernattn.ops._cuda import plans
 from kernattn.ops.block_softmax.gpu import block_softmax

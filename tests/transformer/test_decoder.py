@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn._maps.spec import MapSpec
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
+from kernattn.features import MapSpec
 from kernattn.transfer import Heads
 from kernattn.transformer import Config, Decoder, Experts, Gated, forward, generate, initial_params, prefill, step
 from kernattn.transformer import _generate as generation
