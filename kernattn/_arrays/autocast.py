@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from kernattn._arrays.namespaces import plain
+from kernattn._arrays.plain import plain
 
 
 def cast(torch: Any, tensors: tuple[Any, ...]) -> tuple[Any, ...]:

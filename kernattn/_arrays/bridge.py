@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.autocast import cast
 from kernattn._arrays.hooks import edge
-from kernattn._arrays.namespaces import Array, check_kept, plain
+from kernattn._arrays.namespaces import Array, check_kept
+from kernattn._arrays.plain import plain
 from kernattn._arrays.streams import stream_of
 from kernattn._runtime.fork import imported
 

@@ -31,7 +31,6 @@ without_flags = np.errstate(invalid="ignore", under="ignore")
 without_warnings = np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
 """For closed forms, which are infinite where they are beyond the floats."""
 
-_REFUSED = np.ma.MaskedArray, np.matrix  # whose masks, and axes, would be lost
 _namespaces: dict[type, ModuleType] = {}
 _checks: dict[type, Callable[[str, Array], None]] = {}  # of PyTorch's and JAX's arrays, which are looked at one by one
 _dtype_names: dict[tuple[type, Any], str] = {}
@@ -92,16 +91,6 @@ def check_kept(name: str, array: Array) -> None:
     """Raise for an array of JAX that was deleted, or donated to a call."""
     if array.is_deleted():
         raise DTypeError(f"{name} must hold numbers; got an array that JAX has deleted, of shape {array.shape}")
-
-
-def plain(value: Any) -> Any:
-    """Return an array of a class derived from NumPy's as NumPy's own, in tuples too; checks refuse masked ones."""
-    kind = type(value)
-    if kind is np.ndarray:
-        return value
-    if isinstance(value, tuple):
-        return tuple.__new__(kind, [plain(x) for x in value])
-    return np.asarray(value) if isinstance(value, np.ndarray) and not isinstance(value, _REFUSED) else value
 
 
 def namespace(**arrays: Array) -> ModuleType:

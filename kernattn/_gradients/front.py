@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from kernattn._arrays.plain import on_plain
 from kernattn._gradients.maps import MapGradients, check_differentiable, current_numbers
 from kernattn._gradients.rules import RULES, Rule, of_features
 from kernattn._runtime.checks import one_of, shown
@@ -16,6 +17,7 @@ from kernattn.features import FeatureMap, with_numbers
 from kernattn.features._learnt import what_it_lacks
 
 
+@on_plain
 def vjp(
     function: Callable[..., Any], *args: Any, learn: tuple[str, ...] | None = None, **kwargs: Any
 ) -> tuple[Any, Callable[[Any], Any]]:
@@ -79,7 +81,8 @@ def vjp(
     if learn is not None:
         function = _learning(learn, function, bound.arguments)
         rule, _ = _rule(function)
-    return rule(**bound.arguments)
+    out, pullback = rule(**bound.arguments)
+    return out, on_plain(pullback)
 
 
 def _signature(called: Callable[..., Any]) -> inspect.Signature:

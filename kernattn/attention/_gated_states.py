@@ -11,6 +11,7 @@ from array_api_compat import device
 from kernattn._arrays.autocast import without_autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace, without_flags
+from kernattn._arrays.plain import on_plain
 from kernattn.attention._gated import GatedState, gated_arguments
 from kernattn.errors import StateMismatchError
 from kernattn.ops.gated import OP
@@ -25,6 +26,7 @@ class GatedStretch(NamedTuple):
 
 
 @traceable("gated_state")
+@on_plain
 @np.errstate(over="ignore")
 def gated_state(
     k: Array,

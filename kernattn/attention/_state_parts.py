@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from types import NoneType
 from typing import Any, TypeVar
 
-from kernattn._arrays.namespaces import Array, check_alike, dtype_name, namespace, plain
+from kernattn._arrays.namespaces import Array, check_alike, dtype_name, namespace
+from kernattn._arrays.plain import plain
 from kernattn._sums.peaked import LinearState
 from kernattn.attention._check_states import check_draws, check_is_state
 from kernattn.attention._gated import GatedState

@@ -7,7 +7,8 @@ from typing import Any
 from kernattn._arrays.bridge import autocast
 from kernattn._arrays.door import crossed_at_once
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace, plain, without_flags
+from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace
+from kernattn._arrays.plain import on_plain
 from kernattn._runtime.checks import check_room, positive_integer, shown
 from kernattn._sums.peaked import LinearState, LogNormaliser, empty, log_normaliser, merge
 from kernattn.attention._check import check_arrays, check_map, feature_map
@@ -201,7 +202,7 @@ def _attended(
 
 
 @traceable("merge_states")
-@without_flags
+@on_plain
 def merge_states(a: Any, b: Any) -> Any:
     r"""Return the state of what either has seen: associative, and an empty state changes nothing.
 
@@ -232,7 +233,6 @@ def merge_states(a: Any, b: Any) -> Any:
     >>> state.z
     array([3., 3.])
     """
-    a, b = plain(a), plain(b)
     if isinstance(a, GatedState | GatedStretch):
         if not isinstance(b, GatedStretch):
             raise StateMismatchError(

@@ -11,6 +11,7 @@ import numpy as np
 
 from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, placement
+from kernattn._arrays.plain import on_plain
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import positive_integer
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
@@ -60,7 +61,7 @@ class Pairwise(ABC):
     def _log_scaled_matrix(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return the kernel matrix of x (..., n, d) and y (..., k, d) so, of an accumulation dtype."""
         xp, rows = namespace(x=x, y=y), self._rows(x, y, cross=True)
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             parts = [self._log_scaled(block) for block in rows.blocks(BLOCK)]
         values, log = (xp.concat(each, axis=-2) for each in zip(*parts, strict=True))
         return values, log
@@ -79,6 +80,7 @@ class Pairwise(ABC):
         return rows
 
     @final
+    @on_plain
     def __call__(self, x: Array, y: Array | None = None) -> Array:
         """Return the kernel matrix K_ij = k(x_i, y_j), computed in blocks of rows of x.
 
@@ -129,6 +131,7 @@ class Pairwise(ABC):
             return rows.xp.astype(self._of(rows.own()), dtype, copy=False)  # (..., n)
 
     @final
+    @on_plain
     def matmul(self, x: Array, y: Array | None, v: Array) -> Array:
         r"""Return K v, :math:`o_i = \sum_j k(x_i, y_j)\, v_j`, in blocks: the matrix K is never held.
 
@@ -196,6 +199,7 @@ class Pairwise(ABC):
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
 
     @final
+    @on_plain
     def pairs(self, x: Array, y: Array) -> Array:
         """Return k(x_i, y_i) of rowwise pairs, (..., d), (..., d) -> (...), of the kind, device and dtype of x.
 
@@ -209,6 +213,7 @@ class Pairwise(ABC):
         return rows.xp.astype(found, x.dtype, copy=False)
 
     @final
+    @on_plain
     def diag(self, x: Array) -> Array:
         """Return k(x_i, x_i), the matrix's diagonal, (..., n, d) -> (..., n); the errors are those of the matrix."""
         if is_sparse(x):

@@ -11,7 +11,8 @@ import numpy as np
 
 from kernattn._arrays.bridge import CannotLend, Library, library_of
 from kernattn._arrays.device import on_its_device
-from kernattn._arrays.namespaces import Array, plain, without_flags
+from kernattn._arrays.namespaces import Array
+from kernattn._arrays.plain import on_plain
 from kernattn._arrays.replay import Witness
 from kernattn._runtime.checks import shown
 from kernattn._runtime.fork import imported
@@ -163,16 +164,7 @@ def _function_of(backend: str, op: Op, like: Array) -> Callable[..., Any]:
 
 _WAYS = {backend: partial(_function_of, backend) for backend in BACKENDS}
 
-
-@cache
-def _on_plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what calls a function of NumPy's arrays by operations that no class derived from them changes."""
-
-    @without_flags
-    def run(*given: Any) -> Any:
-        return function(*map(plain, given))
-
-    return run
+_on_plain = cache(on_plain)
 
 
 @cache

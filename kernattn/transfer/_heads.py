@@ -74,7 +74,8 @@ class Heads:
 
     def __post_init__(self) -> None:
         given: Any = self.maps
-        maps = (given,) if isinstance(given, FeatureMap) else tuple(listed("maps", given, "a feature map, or one a head"))
+        several = [given] if isinstance(given, FeatureMap) else listed("maps", given, "a feature map, or one a head")
+        maps = tuple(several)
         if not maps:
             raise ParameterError("maps must be a feature map, or one for each head; got none")
         for phi in maps:

@@ -6,6 +6,7 @@ import pytest
 import kernattn as ka
 
 PHI = ka.random_features(ka.kernels.Softmax(), 4, 8, "positive", rng=0)
+GAUSSIAN, MATERN = ka.kernels.Gaussian(), ka.kernels.Matern(1.2)
 NEAR = ka.patterns.local(2, 0)
 
 
@@ -30,6 +31,11 @@ def merged(q, k, v, backend):
     return ka.attend(ka.merge_states(held, state), q, PHI, backend=backend), ka.stack_states([held, state])
 
 
+def pulled(q, k, v, backend):
+    out, pullback = ka.vjp(ka.linear_attention, q, k, v, PHI, backend=backend)
+    return pullback(np.ones_like(out).view(type(k)))[:3]
+
+
 CALLS = {
     "linear": lambda q, k, v, backend: ka.linear_attention(q, k, v, PHI, backend=backend),
     "causal": lambda q, k, v, backend: ka.causal_linear_attention(q, k, v, PHI, backend=backend),
@@ -40,6 +46,10 @@ CALLS = {
     "window": lambda q, k, v, backend: ka.attention.window_attention(q, k, v, PHI, 2, backend=backend),
     "gated": lambda q, k, v, backend: ka.gated_linear_attention(q, k, v, g=-abs(np.asarray(q[:, 0])), backend=backend),
     "features": lambda q, k, v, backend: (PHI(q, backend=backend), PHI.scaled(k), ka.features.relu().scaled(v)),
+    "gradients": pulled,
+    "kernels": lambda q, k, v, backend: (GAUSSIAN(q, k), GAUSSIAN.pairs(q, k), MATERN.matmul(q, k, v), MATERN.diag(k)),
+    "gates": lambda q, k, v, backend: tuple(ka.gates.gla(k).values()),
+    "stretches": lambda q, k, v, backend: ka.attention.gated_state(k, v, gk=(-(np.asarray(k) ** 2)).view(type(k))),
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import kernattn as ka
 
+KERNELS = ka.kernels.Gaussian(), ka.kernels.Matern(1.2), ka.kernels.Gaussian() + ka.kernels.Laplacian()
 PHI = ka.random_features(ka.kernels.Softmax(), 4, 8, "positive", rng=0)
 
 
@@ -21,10 +22,21 @@ def merged(k, v, backend):
     return ka.merge_states(ka.merge_states(states[0], states[1]), states[2])
 
 
+def pulled(k, v, backend):
+    rows = [x.astype(np.float32) for x in (k, k, v)]
+    out, pullback = ka.vjp(ka.linear_attention, *rows, PHI, backend=backend)
+    return pullback(np.ones_like(out))
+
+
 CALLS = {
     "merge_states": merged,
     "linear": lambda k, v, backend: ka.linear_attention(k, k, v, PHI, backend=backend),
     "causal": lambda k, v, backend: ka.causal_linear_attention(k, k, v, PHI, backend=backend),
+    "stretches": lambda k, v, backend: ka.attention.gated_state(k, v, g=-abs(k[:, 0]) * 9, backend=backend),
+    "gates": lambda k, v, backend: (ka.gates.gla(40 * k), ka.gates.hgrn2(np.full_like(k, 1e-300))),
+    "kernels": lambda k, v, backend: [(f(k), f.matmul(k, k, v), ka.kernel_attention(k, k, v, f)) for f in KERNELS],
+    "features": lambda k, v, backend: ka.features.nystrom(k, KERNELS[0], 3, rng=0)(1e-160 * k, backend=backend),
+    "gradients": pulled,
     "exact": lambda k, v, backend: ka.softmax_attention(k, k, v, backend=backend),
 }
 

@@ -19,6 +19,7 @@ from kernattn._arrays.namespaces import (
     namespace,
     placement,
     unmasked,
+    without_flags,
 )
 from kernattn._runtime.checks import boolean, instance_of
 from kernattn._runtime.elsewhere import told_keywords
@@ -42,6 +43,7 @@ SPREAD = {"float32": 2.0**10, "float64": 2.0**20}  # squared norms whose product
 @traceable("kernel_attention")
 @told_keywords
 @cast_once
+@without_flags
 def kernel_attention(
     q: Array, k: Array, v: Array, kernel: Kernel, *, causal: bool = False, key_mask: Array | None = None
 ) -> Array:

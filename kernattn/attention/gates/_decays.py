@@ -4,6 +4,7 @@ from math import log1p
 from typing import Any
 
 from kernattn._arrays.namespaces import Array, anywhere, check_floating, dtype_name, namespace
+from kernattn._arrays.plain import on_plain
 from kernattn._runtime.checks import positive_integer, positive_number, whole_number
 from kernattn.attention._gated import decay_rate
 from kernattn.attention.gates._checks import (
@@ -21,6 +22,7 @@ FAINT = {"float32": 1e-20, "float64": 1e-100}
 """What is left of a state where a forget gate is 0: below rounding, and with room for cotangents times it."""
 
 
+@on_plain
 def retention(num_heads: int, *, like: Array) -> dict[str, Any]:
     r"""Return RetNet's decays :math:`\gamma_h = 1 - 2^{-5 - h}` (Sun et al. 2023), constant for a head.
 
@@ -47,6 +49,7 @@ def retention(num_heads: int, *, like: Array) -> dict[str, Any]:
     return {"g": constants([log1p(-(2.0 ** (-5 - h))) for h in range(heads)], like)}
 
 
+@on_plain
 def lightning(num_heads: int, layer: int, num_layers: int, *, like: Array) -> dict[str, Any]:
     r"""Return the decays of lightning attention (MiniMax 2025): ALiBi's slopes, milder in later layers.
 
@@ -82,6 +85,7 @@ def lightning(num_heads: int, layer: int, num_layers: int, *, like: Array) -> di
     return {"g": constants([-(2.0 ** (-8 * (h + 1) / heads)) * milder for h in range(heads)], like), "scale": 1.0}
 
 
+@on_plain
 def softplus(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
     r"""Return :math:`g = -e^{A} \log(1 + e^{a + b})`, the gate of Mamba-2 and of the gated delta rule (Qwen3-Next).
 
@@ -117,6 +121,7 @@ def softplus(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
     return {"g": -decay_rate(a_log)[..., None] * log_1p_exp(xp, a + dt_bias[..., None])}
 
 
+@on_plain
 def gla(logits: Array, *, temperature: float = 16.0) -> dict[str, Any]:
     r"""Return the gates of gated linear attention, :math:`g = \log \sigma(x) / \tau` (Yang et al. 2024).
 
@@ -144,6 +149,7 @@ def gla(logits: Array, *, temperature: float = 16.0) -> dict[str, Any]:
     return {"gk": log_sigmoid(xp, x) / divisor}
 
 
+@on_plain
 def hgrn2(f: Array) -> dict[str, Any]:
     r"""Return keys and gates of HGRN2, :math:`k = 1 - f` and :math:`g = \log f` (Qin et al. 2024).
 
@@ -177,6 +183,7 @@ def hgrn2(f: Array) -> dict[str, Any]:
     return {"k": 1 - f, "gk": xp.log(xp.where(wide < faint, wide + faint, wide)), "scale": 1.0}
 
 
+@on_plain
 def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:
     r"""Return Mamba-2's state space, :math:`S_t = e^{\Delta_t A} S_{t-1} + B_t (\Delta_t x_t)^T` (Dao and Gu 2024).
 
@@ -214,6 +221,7 @@ def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:
     return {"q": c, "k": b, "v": v, "g": dt * a[..., None], "scale": 1.0}
 
 
+@on_plain
 def rwkv6(r: Array, w: Array, k: Array, v: Array, u: Array) -> tuple[dict[str, Any], Array]:
     r"""Return RWKV-6 (Peng et al. 2024): :math:`o_t = (S_{t-1} + \mathrm{diag}(u) k_t v_t^T)^T r_t`, in two parts.
 

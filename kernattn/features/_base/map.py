@@ -13,16 +13,8 @@ from kernattn._arrays.csr import by_blocks, check_csr, is_sparse
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.graphs import in_a_graph, traced_as
 from kernattn._arrays.hooks import edge
-from kernattn._arrays.namespaces import (
-    Array,
-    Float64,
-    check_floating,
-    like,
-    namespace,
-    plain,
-    without_flags,
-    without_warnings,
-)
+from kernattn._arrays.namespaces import Array, Float64, check_floating, like, namespace, without_flags, without_warnings
+from kernattn._arrays.plain import on_plain
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import MOST, positive_integer, summary
 from kernattn._runtime.lazy import lazy, without_lazy
@@ -243,6 +235,7 @@ class FeatureMap(ABC):
         return self._evaluated(x, False, backend)
 
     @final
+    @on_plain
     def _evaluated(self, x: Any, key: bool, backend: str | None) -> Array:
         """Return the features of an array, or of CSR rows, of which all but few maps see a dense block at a time."""
         if self._takes_csr or not is_sparse(x):
@@ -251,10 +244,9 @@ class FeatureMap(ABC):
         return by_blocks(lambda rows: self._features(rows, key, backend), x, self.num_features_of(x.shape[1]))
 
     @final
-    @without_flags
+    @on_plain
     def scaled(self, x: Array) -> ScaledFeatures:
         """Return the features as values and a log scale, which no norm of x overflows."""
-        x = plain(x)
         self._check(x)
         return self._scaled_features(x, False)
 
