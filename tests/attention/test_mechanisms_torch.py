@@ -141,3 +141,18 @@ def test_compressed_keys_have_one_graph_for_all_lengths(causal):
         found, asked = (torch.autograd.grad(x.sin().sum(), (q, v)) for x in (compiled(q, k, v), wanted))
         torch.testing.assert_close(found, asked)
     assert len(made) == 2
+
+
+def test_known_segments_amid_transformations():
+    """Derivatives of torch.func lend no memory of any tensor; ids that are mapped are no known numbers."""
+    ids, mask = torch.arange(N) // 5, torch.arange(N) % 4 > 0
+    k, given = K.expand(2, N, 4), {"segment_ids": ids, "key_mask": mask}
+
+    def loss(q, given=given):
+        return ka.attention.window_attention(q, k, V.detach(), PHI, 3, **given)[0].sin().sum()
+
+    wanted = torch.autograd.grad(loss(Q), Q)[0]
+    torch.testing.assert_close(torch.func.grad(loss)(Q.detach()), wanted)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(loss))(Q.detach()[None])[0], wanted)
+    with pytest.raises(ka.errors.ParameterError, match="known numbers"):
+        torch.func.vmap(lambda ids: loss(Q.detach(), {"segment_ids": ids}))(ids.expand(2, N))

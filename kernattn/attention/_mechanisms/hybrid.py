@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj as is_array
 from array_api_compat import is_cupy_array, is_torch_array
 
-from kernattn._arrays.bridge import autocast
+from kernattn._arrays.bridge import autocast, library_of
 from kernattn._arrays.namespaces import (
     FLOATS,
     Array,
@@ -152,7 +152,13 @@ def numbers_of(x: Any) -> Any:
     if is_cupy_array(x):
         x = x.get()
     elif is_torch_array(x):
-        x = x.cpu()
+        try:
+            x = x.cpu().numpy()
+        except RuntimeError:  # amid derivatives of torch.func, no tensor lends its memory
+            library: Any = library_of(x)
+            if type(x) not in library.kinds:
+                raise
+            x = x.tolist()
     return np.asarray(x)
 
 

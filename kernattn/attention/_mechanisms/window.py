@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -319,4 +320,5 @@ def _without_masked(ids: Any, mask: Array | None) -> Any:
 
 def window_plan(window: int, n: int, length: int) -> Plan:
     """Return the plan of the last n of so many tokens that see the window behind them."""
+    n, length = index(n), index(length)  # of a size that is a symbol, what it is
     return local(window - 1, 0).plan(n, length, causal=True) if window else Plan("parts", n, length, ((),))
