@@ -229,3 +229,25 @@ def test_what_is_refused_below_a_graph_says_why():
     ):
         with pytest.raises(torch._dynamo.exc.Unsupported, match=says):
             torch.compile(call, backend="eager", fullgraph=True)()
+
+
+def test_an_export_of_the_reference_holds_all_its_numbers():
+    """So it runs where the map was never made, and other exporters know its operations."""
+    phi, given = maps.make("positive-softmax"), tuple(inputs(2, grad=False))
+
+    class Layer(torch.nn.Module):
+        def forward(self, q, k, v):
+            return ka.linear_attention(q, k, v, phi, backend="reference")
+
+    exported = torch.export.export(Layer(), given)
+    assert not any("kernattn" in str(node.target) for node in exported.graph.nodes)
+    torch.testing.assert_close(exported.module()(*given), ka.linear_attention(*given, phi))
+
+
+def test_a_graph_of_another_process_says_what_to_do():
+    from kernattn.torch import _plans, _specs
+
+    with pytest.raises(ka.errors.ParameterError, match=r"not known in this process.*backend='reference'"):
+        _specs.spec_of("another")
+    with pytest.raises(ka.errors.ParameterError, match=r"not known in this process.*backend='reference'"):
+        _plans.plan_of("another")

@@ -35,7 +35,8 @@ def plan_of(name: str, q: Any = None, k: Any = None) -> Plan:
         return plan_blocks(n, blocks * factor, factor) if known else ALL
     if name not in _kept:
         raise ParameterError(
-            "the plan of a traced graph is not known in this process, and a graph holds no more of it than a name"
+            "the plan of a traced graph is not known in this process, and a graph holds no more of it than a name: "
+            "trace it again here, or with backend='reference', whose graphs hold the numbers"
         )
     return _kept[name]
 

@@ -22,7 +22,8 @@ def spec_of(name: str) -> MapSpec:
     """Return the spec of that name."""
     if name not in _specs:
         raise ParameterError(
-            "the map of a traced graph is not known in this process, and a graph holds no more of it than a name"
+            "the map of a traced graph is not known in this process, and a graph holds no more of it than a name: "
+            "trace it again here, or with backend='reference', whose graphs hold the numbers"
         )
     return _specs[name]
 
