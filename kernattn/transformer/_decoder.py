@@ -325,14 +325,16 @@ def _maps_of(how: Any, config: Config) -> Any:
 
 
 def _ring(state: WindowState, lengths: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-    """Return keys, values and which are absent of a window, the oldest at the number of tokens modulo its size."""
+    """Return keys, values and 0 or -inf (B, h, size, ...) of a window: token t of a sequence at place t modulo size."""
     size = state.k.shape[-2]
-    absent = np.where(state.present, np.float32(0), np.float32(-np.inf))
-    places = (np.arange(size) - lengths[:, None]) % size  # what lies at each place
-    parts = (np.asarray(x).reshape(len(lengths), -1, size, c) for x, c in (
-        (state.k, state.k.shape[-1]), (state.v, state.v.shape[-1]), (absent, 1)
-    ))  # fmt: skip
-    return tuple(np.take_along_axis(x, places[:, None, :, None], axis=-2) for x in parts)
+    absent = np.where(state.present, np.float32(0), np.float32(-np.inf))[..., None]
+    at_place = (np.arange(size) - lengths[:, None]) % size  # of the window's tokens, which begin with the oldest
+
+    def turned(x: Array) -> NDArray[Any]:
+        rows = np.asarray(x).reshape(len(lengths), -1, size, x.shape[-1])
+        return np.take_along_axis(rows, at_place[:, None, :, None], axis=-2)
+
+    return turned(state.k), turned(state.v), turned(absent)
 
 
 def _sizes(config: Config) -> dict[str, Any]:
