@@ -171,6 +171,23 @@ def backend(request):
 
 
 @pytest.fixture
+def no_figures(monkeypatch):
+    """Leave the drawing out, where it is not what is tested."""
+    monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
+
+
+@pytest.fixture
+def on_threads(monkeypatch):
+    """-> a function that has work, however short, shared by so many threads; one thread shares none."""
+
+    def use(count):
+        monkeypatch.setenv("KERNATTN_NUM_THREADS", str(count))
+        monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0 if count > 1 else np.inf)
+
+    return use
+
+
+@pytest.fixture
 def matrix_unit(monkeypatch):
     """The matrix unit of this machine, emulated where there is none; one thread."""
     pytest.importorskip("numba")

@@ -39,12 +39,6 @@ def one_line(capsys):
     return printed.err
 
 
-@pytest.fixture
-def no_figures(monkeypatch):
-    """Leave the drawing out, where it is not what is tested."""
-    monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
-
-
 def test_quick_study_of_real_tokens(tmp_path, capsys, monkeypatch):
     """Of its twelve files one is drawn."""
     pytest.importorskip("sklearn")
@@ -126,9 +120,8 @@ def mine(tmp_path, monkeypatch):
     sys.modules.pop("maps_of_mine", None)
 
 
-@pytest.mark.usefixtures("mine")
-def test_maps_of_ones_own(tokens, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
+@pytest.mark.usefixtures("mine", "no_figures")
+def test_maps_of_ones_own(tokens, tmp_path, capsys):
     axes = {"estimator": "maps_of_mine:cosines,maps_of_mine:fixed", "m": "4,8"}
     assert main(words(tokens, tmp_path / "out", "--draws", "6", **axes)) == 0
     assert "3 records" in capsys.readouterr().out
@@ -165,8 +158,8 @@ def test_wrong_maps_are_found_before_any_work(name, message, tokens, tmp_path, c
     assert not (tmp_path / "out").exists()
 
 
-def test_options_of_the_version_before(tokens, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
+@pytest.mark.usefixtures("no_figures")
+def test_options_of_the_version_before(tokens, tmp_path, capsys):
     given = ["study", "attention", "--data", str(tokens), "--out", str(tmp_path / "out"), "--draws", "6"]
     assert main([*given, "--workers", "0", "--estimators", "positive", "--m", "4", "8"]) == 0
     warned = capsys.readouterr().err.splitlines()

@@ -252,11 +252,11 @@ def test_pytorch_differentiates_pullbacks():
     assert torch.autograd.gradcheck(gradients, tensors, fast_mode=True)
 
 
-def test_rows_of_one_head_are_shared_among_threads(monkeypatch):
+def test_rows_of_one_head_are_shared_among_threads(monkeypatch, on_threads):
     pytest.importorskip("numba")
     phi, found = maps.make("positive-softmax"), []
     q, k, v = arrays(8, (3000, D), (3000, D), (3000, 3), dtype="float64")
-    monkeypatch.setattr("kernattn.ops.key_state_vjp.walks.WORTH_SHARING", 0)
+    on_threads(3)
     for threads in ("1", "3"):
         monkeypatch.setenv("KERNATTN_NUM_THREADS", threads)
         out, back = ka.vjp(ka.linear_attention, q, k, v, ka.with_numbers(phi, omega=phi.spec.omega), backend="cpu")

@@ -115,9 +115,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
+def worth_sharing(seconds: float) -> bool:
+    """Is so much work worth waking threads for?"""
+    return seconds > WORTH_SHARING
+
+
 def share(loop: Callable[[int, int], None], count: int, seconds: float) -> None:
     """Run ``loop(low, high)`` over ranges that cover range(count), in threads where `seconds` of work are worth it."""
-    if seconds <= WORTH_SHARING:
+    if not worth_sharing(seconds):
         if count:
             loop(0, count)
         return

@@ -162,12 +162,11 @@ def test_projections_have_the_digits_of_float32(by_floats):
     assert errors[0] < 2 * errors[1] + 1e-6
 
 
-def test_threads_change_nothing(monkeypatch):
+def test_threads_change_nothing(on_threads):
     rng, phi = np.random.default_rng(0), MAPS["elu1"]
     rows = rows_of(rng, BFLOAT16, 150, lead=((6,), (6,)))
     alone = causal(*rows, phi)
-    monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0)
-    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
+    on_threads(3)
     for found, wanted in zip(causal(*rows, phi)[:2], alone[:2], strict=True):
         same(found, wanted)
 

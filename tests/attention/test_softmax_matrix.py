@@ -159,12 +159,11 @@ def test_parts_of_the_keys_merge_to_the_whole():
     np.testing.assert_allclose(merged, whole.astype("f8"), atol=2.0**-8)
 
 
-def test_threads_and_layouts_change_nothing(monkeypatch):
+def test_threads_and_layouts_change_nothing(on_threads):
     rng = np.random.default_rng(0)
     rows = rows_of(rng, ml_dtypes.bfloat16, 300, 300, 8, 8)
     alone = answers(*rows, causal=True)
-    monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0)
-    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
+    on_threads(3)
     laid = [np.ascontiguousarray(x.swapaxes(0, 1)).swapaxes(0, 1) for x in rows]
     for given in (rows, laid):
         for found, wanted in zip(answers(*given, causal=True), alone, strict=True):

@@ -76,12 +76,11 @@ def test_masked_keys_and_the_future_may_hold_anything():
     np.testing.assert_array_equal(cut[:, :61], clean[:, :61])
 
 
-def test_threads_change_nothing(monkeypatch):
+def test_threads_change_nothing(on_threads):
     q, k, v = np.random.default_rng(2).standard_normal((3, 3, 300, 8))
-    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
+    on_threads(1)
     alone, _ = block_softmax(q, k, v, 0.3, CAUSAL, None)
-    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
-    monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0)
+    on_threads(3)
     shared, _ = block_softmax(q, k, v, 0.3, CAUSAL, None)
     np.testing.assert_array_equal(alone, shared)
 

@@ -117,13 +117,12 @@ def test_what_is_not_seen_may_hold_anything(backend):
         assert np.isnan(x[:, :70][mask[:, :70]]).all()
 
 
-def test_threads_change_nothing(monkeypatch):
+def test_threads_change_nothing(on_threads):
     q, k, v = drawn((3, 2), (3, 1), 333, 290, 8, 8)
     q[0, 0, 5] *= 1e13
     found = []
-    for threads, worth in (("1", 1.0), ("3", 0.0)):
-        monkeypatch.setenv("KERNATTN_NUM_THREADS", threads)
-        monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", worth)
+    for threads in (1, 3):
+        on_threads(threads)
         found.append(pulled(q, k, v, cotangent(q, k, v), 0.3, CAUSAL))
     for x, y in zip(found[0][:4], found[1][:4], strict=True):
         np.testing.assert_array_equal(x, y)

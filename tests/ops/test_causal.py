@@ -160,10 +160,9 @@ def test_rows_without_a_key_are_zero_and_the_state_stays_empty():
 @pytest.mark.parametrize("kind", ["elu1", "exp", "sincos"])
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
-def test_one_head_is_cut_into_parts(kind, state, packed, monkeypatch):
+def test_one_head_is_cut_into_parts(kind, state, packed, on_threads):
     """Fewer heads than threads: the parts of a sequence, each with what comes before it."""
-    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
-    monkeypatch.setattr("kernattn.ops.key_state.recurrence.WORTH_SHARING", 0.0)
+    on_threads(3)
     spec = spec_of(kind, 4, 6)
     n = 1100
     q, k, v = inputs((), n, 4, 3, "float64")
@@ -176,7 +175,7 @@ def test_one_head_is_cut_into_parts(kind, state, packed, monkeypatch):
     assert close.all() if kind != "sincos" else close.mean() > 0.999
     same_state(after, last, 1e-11)
     same_state(key_state(k, v, spec, mask), reference_key_state.key_state(k, v, spec, mask), 1e-11)
-    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
+    on_threads(1)
     alone, *_ = causal(q, k, v, spec, spec, before, mask, ids, False)
     assert (np.abs(out - alone) <= 1e-9 * (1 + np.abs(alone))).mean() > 0.999
 

@@ -99,13 +99,12 @@ def test_no_features_are_kept():
     assert peak < g.nbytes / 4
 
 
-def test_threads_and_layouts_change_nothing(monkeypatch):
+def test_threads_and_layouts_change_nothing(on_threads):
     spec = spec_of("cos", 7, 11)
     x, g = drawn(spec, (3,), 700, 7, "float64")
     found = []
-    for threads, worth in (("1", 1.0), ("3", 0.0)):
-        monkeypatch.setenv("KERNATTN_NUM_THREADS", threads)
-        monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", worth)
+    for threads in (1, 3):
+        on_threads(threads)
         found.append(OP.implementation(x, "cpu")(x, spec, g, True))
         x, g = np.asfortranarray(x), np.asfortranarray(g)
         x.flags.writeable = g.flags.writeable = False

@@ -58,13 +58,12 @@ def test_the_reference_takes_every_kind_of_array(xp):
         np.testing.assert_allclose(to_numpy(a), b, rtol=1e-12, atol=1e-12)
 
 
-def test_rows_are_cut_into_parts(monkeypatch):
+def test_rows_are_cut_into_parts(monkeypatch, on_threads):
     """Into as many whatever the number of threads, which changes no bit."""
     pytest.importorskip("numba")
     from kernattn.ops.gram.cpu import gram
 
-    monkeypatch.setattr("kernattn.ops.gram.cpu.WORTH_SHARING", 0.0)
-    monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0)
+    on_threads(3)
     x, y = np.random.default_rng(3).standard_normal((2, 2000, 4))
     spec, found = spec_of("exp", 4, 6), []
     for threads in ("1", "2", "3"):

@@ -20,9 +20,8 @@ def inputs(seed, *shapes):
     return [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
 
 
-def test_eight_threads_at_once(monkeypatch):
-    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
-    monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0)
+def test_eight_threads_at_once(on_threads):
+    on_threads(3)
     omega = np.random.default_rng(0).standard_normal((16, 8)) * 8**-0.25
     spec = MapSpec("exp", omega, row_weights=np.full(8, -0.5 * 8**-0.5))
     cases = [inputs(i, (3, 150, 8), (3, 150, 8), (3, 150, 4)) for i in range(8)]

@@ -4,5 +4,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def no_figures_of_studies(monkeypatch):
-    monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
+def no_figures_of_studies(no_figures):
+    return no_figures

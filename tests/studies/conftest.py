@@ -18,12 +18,6 @@ def tokens_file(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def no_figures(monkeypatch):
-    """Leave the drawing out, where it is not what is tested."""
-    monkeypatch.setattr(DRAWN, lambda *_: [])
-
-
 @pytest.fixture(scope="session")
 def found(tmp_path_factory):
     """Records, page and files of each preset's quick form, made when first asked for, its figures in one format."""

@@ -240,16 +240,15 @@ def test_memory_is_constant_in_the_number_of_steps(steps, gated, attention):
 
 
 @pytest.mark.parametrize("form", ["usual", "qwen", "mamba", "experts"])
-def test_shared_among_threads(monkeypatch, form):
+def test_shared_among_threads(monkeypatch, on_threads, form):
     config, params = model(**FORMS[form])
     x = tokens(40, 6)
-    monkeypatch.setattr("kernattn.ops._numba.helper_threads.threads", lambda: 2)
+    on_threads(2)
     monkeypatch.setattr("kernattn.ops._numba.helper_threads.EACH", 1e-12)
-    monkeypatch.setattr("kernattn.ops._numba.helper_threads.WORTH_SHARING", 0.0)
     decoder = Decoder(params, config, attention=FAVOR)
     decoder.prefill(x[:, :1])
     shared = [decoder.step(x[:, t]) for t in range(1, 6)]
-    monkeypatch.setattr("kernattn.ops._numba.helper_threads.threads", lambda: 1)
+    on_threads(1)
     decoder.prefill(x[:, :1])
     for out, t in zip(shared, range(1, 6), strict=True):
         assert np.array_equal(decoder.step(x[:, t]), out)

@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from kernattn._runtime.parallel import WORTH_SHARING, stand_by, threads
+from kernattn._runtime.parallel import stand_by, threads, worth_sharing
 from kernattn.ops._numba.codegen.compile import compiled, inner, intrinsic
 
 PLACE = 16  # integers: two lines of a cache, which are fetched together
@@ -182,7 +182,7 @@ class _Helpers:
         if workers == 1:
             return 1
         now = perf_counter()
-        worth_waking = seconds > WORTH_SHARING or now - self._needed < seconds + SOON
+        worth_waking = worth_sharing(seconds) or now - self._needed < seconds + SOON
         self._needed = now
         watchers = self.board[WATCHERS]
         if watchers == 0 and not worth_waking:

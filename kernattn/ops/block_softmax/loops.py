@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
+from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact, phase
 from kernattn.ops._numba.codegen.elementary import decayed
 from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import aligned, copy, tile_rows, whole, window
@@ -14,7 +14,7 @@ from kernattn.ops._numba.codegen.vectors import bits_of, load, some, store, wher
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
-from kernattn.ops._numba.tiles.rows import as_read, read_row, read_rows, wide_rows
+from kernattn.ops._numba.tiles.rows import as_read, read_row, read_rows, room_of, wide_rows
 from kernattn.ops.block_softmax.far_loops import answer_far_row
 
 TILES, VISITS, READS, JOINS = range(4)
@@ -229,6 +229,33 @@ def merge_row(answer, log, out, lse, at, e):
     lse[at] = peak + math.log(total)
 
 
+@phase
+def _read_block(scratch, k, v, from_k, from_v, from_m, count, dim, e, mask):
+    """Return keys and values in floats, and the step between values: as they lie, or copies where they must be."""
+    padded = mask.size > 0 or e % lanes(scratch.num) > 0
+    if padded or room_of(1, k) + room_of(1, v) > 0 or count % ROWS > 0:
+        step = scratch.row if padded else e
+        read_rows(k, from_k * dim, count, dim, mask, from_m, scratch.keys, dim)
+        read_rows(v, from_v * e, count, e, mask, from_m, scratch.values, step)
+        return whole(scratch.keys), whole(scratch.values), step
+    (keys, _, _), (values, _, _) = k, v
+    return window(keys, from_k * dim, count * dim), window(values, from_v * e, count * e), e
+
+
+@phase
+def _put(answers, log, i, e, joins, scattered, answered, lse, to):
+    """Put the answer of query i of a tile in its place: beside others', in floats, or in bits if it is `scattered`."""
+    out, bits, kind = answered
+    if joins:
+        merge_row(window(answers, i * e, e), log, out, lse, to, e)
+        return
+    lse[to] = log
+    if kind == 0:
+        copy(answers, i * e, e, out, to * e)
+    elif scattered:
+        narrow(answers, i * e, e, bits, kind, to * e)
+
+
 @compiled
 def online_softmax(q, k, v, mask, bias, scale, table, words, answered, lse, sizes, low, high):
     """Answer tiles low to high of a part, the last ones of each read first: causal ones have most to do.
@@ -244,12 +271,12 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, answered, lse, size
     out, bits, kind = answered
     tiles, visits, reads, queries, joins = tables(table)
     per_read, key_block = table[TILES], min(side, length)
-    apart = queries.size > 0 or joins or kind != 0
-    scratch = _scratch(dim, e, min(side, n), key_block, apart or q[2] != 0, lse)
+    scattered = queries.size > 0
+    apart = scattered or joins or kind != 0
+    scratch = _scratch(dim, e, min(side, n), key_block, apart or room_of(1, q) > 0, lse)
     num, peaks, lows, den, row_e = scratch.num, scratch.peaks, scratch.lows, scratch.den, scratch.row
     factor = lse.dtype.type(scale)
     coarse = scale != 0 and not np.finfo(lse.dtype).tiny <= abs(factor) < np.inf
-    padded = mask.size > 0 or e % lanes(num) > 0
     for b in range(low, high):
         read, tile = READ * (b // per_read), TILE * (per_read - 1 - b % per_read)
         first, rows, begin, end = tiles[tile], tiles[tile + 1], tiles[tile + 2], tiles[tile + 3]
@@ -262,13 +289,9 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, answered, lse, size
             seen = window(words, number * side, side)
             for at in range(start, stop, key_block):
                 count = min(key_block, stop - at)
-                if padded or k[2] != 0 or v[2] != 0 or count % ROWS > 0:
-                    of_keys, values, step = whole(scratch.keys), whole(scratch.values), row_e if padded else e
-                    read_rows(k, (at_k + at) * dim, count, dim, mask, at_m + at, scratch.keys, dim)
-                    read_rows(v, (at_v + at) * e, count, e, mask, at_m + at, scratch.values, step)
-                else:
-                    of_keys, step = window(k[0], (at_k + at) * dim, count * dim), e
-                    values = window(v[0], (at_v + at) * e, count * e)
+                of_keys, values, step = _read_block(
+                    scratch, k, v, at_k + at, at_v + at, at_m + at, count, dim, e, mask
+                )  # fmt: skip
                 # scores[j, i] = k_j . q_i
                 scores, size = scratch.scores, scratch.size
                 product(of_keys, 0, dim, 1, scratch.queries, 0, size, scores, 0, size, count, rows, dim, False, FULL)
@@ -289,7 +312,7 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, answered, lse, size
             answers, logs, at = out, lse, at_out + first
         write(num, row_e, rows, e, den, answers, at * e)
         for i in range(rows):
-            token = queries[first + i] if queries.size > 0 else first + i
+            token = queries[first + i] if scattered else first + i
             logs[at + i] = peaks[i] + math.log(den[i]) if den[i] != 0 else -np.inf
             if coarse or lows[i] == -np.inf or not (den[i] > 0 and finite(window(num, i * row_e, e))):
                 answer_far_row(
@@ -297,13 +320,7 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, answered, lse, size
                     _tokens_seen(i, visits, begin, end, words, side, mask, at_m),
                     bias, at_m, scale, window(answers, (at + i) * e, e), logs, at + i,
                 )  # fmt: skip
-            if joins:
-                merge_row(window(answers, i * e, e), logs[i], out, lse, at_out + token, e)
-            elif apart:
-                lse[at_out + token] = logs[i]
-                if kind != 0 and queries.size > 0:
-                    narrow(answers, i * e, e, bits, kind, (at_out + token) * e)
-                elif kind == 0:
-                    copy(answers, i * e, e, out, (at_out + token) * e)
-        if kind != 0 and queries.size == 0:
+            if apart:
+                _put(answers, logs[i], i, e, joins, scattered, answered, lse, at_out + token)
+        if kind != 0 and not scattered:
             narrow(answers, 0, rows * e, bits, kind, (at_out + first) * e)

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array
-from kernattn._runtime.parallel import WORTH_SHARING, share
+from kernattn._runtime.parallel import share, worth_sharing
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads, numbered
 from kernattn.ops._numba.tiles.layout import (
@@ -67,7 +67,7 @@ def run(
     out, after = room(plan.out, v.dtype), room(plan.after, dtype)
     read_by, made = (plan.sizes, given, queries, before, plan.table, plan.reads, dtype.type(scale)), (out, after)
     into = written(out, dtype), after.reshape(-1)
-    if plan.seconds <= WORTH_SHARING:
+    if not worth_sharing(plan.seconds):
         loop(*read_by, *into, 0, len(plan.table))
     else:
         share(partial(loop, *read_by, *into), len(plan.table), plan.seconds)
@@ -164,7 +164,7 @@ def sum_of_logs(g: Array, gk: Array, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def begun_anew(given: Given, plan: Plan, g: Array | None, gk: Array | None, key_mask: Array | None) -> Given:
-    """Return the same, where a token at which no channel lets anything remain begins a sequence.
+    """Return what is given, in which a token at which no channel lets anything remain begins a sequence.
 
     What came before it may be NaN. Where all channels have one decay, the loops look themselves.
     """

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from kernattn._arrays.namespaces import Array
-from kernattn._runtime.parallel import WORTH_SHARING, share
+from kernattn._runtime.parallel import share, worth_sharing
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, no_rows, nothing, room, rows, written
 from kernattn.ops.gated.cpu import NOWHERE, Layout, Plan, flat_state, plan_for, sum_of_logs
@@ -46,7 +46,7 @@ def gated_step(
         plan.sizes, given, rows(q, dtype), before, plan.table, plan.reads, dtype.type(scale), written(out, dtype),
         after.reshape(-1),
     )  # fmt: skip
-    if plan.seconds <= WORTH_SHARING:
+    if not worth_sharing(plan.seconds):
         run_tokens(*work, 0, len(plan.table))
     else:
         share(partial(run_tokens, *work), len(plan.table), plan.seconds)

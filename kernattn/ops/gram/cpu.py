@@ -7,13 +7,13 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec
-from kernattn._runtime.parallel import WORTH_SHARING, share
+from kernattn._runtime.parallel import share, worth_sharing
 from kernattn.ops._numba.tiles.heads import heads
 from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, has_bits, nothing, rows, seconds_of
 from kernattn.ops._numba.tiles.packing import map_as_given
 from kernattn.ops.features.sides import keys
 from kernattn.ops.gram.blas import add_blocks
-from kernattn.ops.gram.loops import add_outer
+from kernattn.ops.gram.loops import END, FIRST, X, Y, add_outer
 
 ROWS, SPAN = 128, 256  # of a block of features
 PARTS = 16  # of the rows, summed apart: as many on any number of threads, so that sums have the same bits
@@ -48,12 +48,12 @@ def _by_loop(x: Array, y: Array, spec: MapSpec | None, dtype: np.dtype[Any], fea
     flops = features * (features + 2.0 * columns + 2.0 * phi.dim * phi.projects)
     seconds = len(who.k) * n * seconds_of(flops, features, dtype.itemsize)
     parts = 1
-    if seconds > WORTH_SHARING:
+    if worth_sharing(seconds):
         parts = max(1, min(PARTS // len(who.k), n // (4 * ROWS)))
     runs = np.empty((len(who.k), parts, 4), np.int64)
-    runs[..., 0], runs[..., 1] = who.k[:, None], who.v[:, None]
+    runs[..., X], runs[..., Y] = who.k[:, None], who.v[:, None]
     cuts = np.arange(parts + 1) * n // parts
-    runs[..., 2], runs[..., 3] = cuts[:-1], cuts[1:]
+    runs[..., FIRST], runs[..., END] = cuts[:-1], cuts[1:]
     sums = np.empty((len(who.k), parts, features, features), dtype)
     cross = np.empty((len(who.k), parts, features, columns), dtype)
     slab = partial(

@@ -8,12 +8,15 @@ from kernattn.ops._numba.tiles.products import FULL, UPPER, product
 from kernattn.ops._numba.tiles.rows import as_read, read_rows, room_of, wide_rows
 from kernattn.ops.features.loops import block_features, span_row
 
+X, Y, FIRST, END = range(4)
+"""Columns of runs: heads of x and of y; first row, one after the last."""
+
 
 @compiled
 def add_outer(arrays, x, given, y, n, columns, runs, no_mask, gram, cross, chunk, span, low, high):
     """Write phi^T phi and phi^T y of runs low to high to gram (R, M, M) and cross (R, M, c).
 
-    x and y are (floats, bits, kind). runs (R, 4): head of x, head of y, first row, and the one after the last.
+    x and y are (floats, bits, kind). runs (R, 4) have the columns above.
     """
     phi = unpack(arrays)
     dim, features = phi.dim, phi.features
@@ -26,16 +29,16 @@ def add_outer(arrays, x, given, y, n, columns, runs, no_mask, gram, cross, chunk
     for r in range(low, high):
         sums[:] = 0
         others[:] = 0
-        for first in range(runs[r, 2], runs[r, 3], chunk):
-            rows = min(chunk, runs[r, 3] - first)
-            floats, at = wide_rows(x, (runs[r, 0] * n + first) * dim, rows * dim, room)
+        for first in range(runs[r, FIRST], runs[r, END], chunk):
+            rows, at_x, at_y = min(chunk, runs[r, END] - first), runs[r, X] * n + first, runs[r, Y] * n + first
+            floats, at = wide_rows(x, at_x * dim, rows * dim, room)
             block_features(
-                phi, floats, at, rows, given, runs[r, 0] * n + first, no_mask, span,
+                phi, floats, at, rows, given, at_x, no_mask, span,
                 packed, tile, row, scales, block, 0, phi_row,
             )  # fmt: skip
             product(block, 0, 1, phi_row, block, 0, phi_row, sums, 0, wide, features, features, rows, True, UPPER)
             if columns > 0:
-                read_rows(y, (runs[r, 1] * n + first) * columns, rows, columns, no_mask, 0, values, y_row)
+                read_rows(y, at_y * columns, rows, columns, no_mask, 0, values, y_row)
                 product(block, 0, 1, phi_row, values, 0, y_row, others, 0, y_row, features, columns, rows, True, FULL)
         for a in range(features):
             target, begin = window(gram, (r * features + a) * features, features), a * wide

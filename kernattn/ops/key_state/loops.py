@@ -167,9 +167,10 @@ def recur(
     """
     phi_q, phi_k = unpack(phi_q), unpack(phi_k)
     features, groups = phi_k.features, reads.shape[1]
-    rows_q, rows_k, rows_v = as_read(tokens[0]), as_read(tokens[1]), as_read(tokens[2])
+    rows_q, rows_k, rows_v, given_q, given_k = tokens
+    rows_q, rows_k, rows_v = as_read(rows_q), as_read(rows_k), as_read(rows_v)
     v = rows_v[0]
-    given_q, given_k = whole(tokens[3]), whole(tokens[4])
+    given_q, given_k = whole(given_q), whole(given_k)
     (mask, fresh), (out, peaks, z) = masks, answers
     tile, all_seen = room_for(phi_q, phi_k, e, chunk, tokens, out, v), after[0].size == 0
     wide, size, row_e, num = tile.totals.size, tile.size, tile.row_e, tile.num

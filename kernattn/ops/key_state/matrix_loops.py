@@ -195,6 +195,19 @@ def _read(s, chunk, products, rows, e, seen, given, made):
     transpose(s.turned, 0, s.size, e, rows, chunk.num, 0, chunk.row_e)
 
 
+@phase
+def _tell_far_rows(s, tile, phi_q, q, from_q, first, rows, all_seen, told, at_out):
+    """Tell of rows that floats are to answer: far queries, small sums, and what sees the `first` far key."""
+    zero, like = tile.den.dtype.type(0), tile.den
+    faint, far = like.dtype.type(FAINT), like.dtype.type(FAR)
+    for i in range(rows):
+        x, den = window(q, from_q + i * phi_q.dim, phi_q.dim), tile.den[i]
+        sees_far = first < rows if all_seen else first <= i
+        low_den = tile.highest[i] != s.before[i] or (den != zero and not den >= faint)
+        if sees_far or low_den or is_far(x, zero, far):
+            told[at_out + i] = 1
+
+
 @compiled
 def recur_tiles(
     phi_q, phi_k, e, tokens, masks, before, runs, reads, n, answers, after, chunk, taken, told, told_after, low, high
@@ -206,9 +219,10 @@ def recur_tiles(
     phi_q, phi_k = unpack(phi_q), unpack(phi_k)
     features, groups = phi_k.features, reads.shape[1]
     given, made = taken
-    rows_q, rows_k, rows_v = as_read(tokens[0]), as_read(tokens[1]), as_read(tokens[2])
+    rows_q, rows_k, rows_v, given_q, given_k = tokens
+    rows_q, rows_k, rows_v = as_read(rows_q), as_read(rows_k), as_read(rows_v)
     like = rows_v[0]
-    given_q, given_k = whole(tokens[3]), whole(tokens[4])
+    given_q, given_k = whole(given_q), whole(given_k)
     (mask, fresh), (out, peaks, z) = masks, answers
     tile, all_seen = room_for(phi_q, phi_k, e, pad(chunk, BLOCK), tokens, out, like), after[0].size == 0
     wide, row_e = tile.totals.size, tile.row_e
@@ -222,7 +236,7 @@ def recur_tiles(
     )  # fmt: skip
     positive = phi_q.positive and phi_k.positive
     zero, least = like.dtype.type(0), negligible_size(like) if phi_k.positive else like.dtype.type(-np.inf)
-    above, faint, ended = rise_of(USUAL, like), like.dtype.type(FAINT), True
+    above, ended = rise_of(USUAL, like), True
     configure(s.unit)
     for r in range(low, high):
         head_k, head_v, head_m = runs[r, K], runs[r, V], runs[r, MASK]
@@ -277,12 +291,7 @@ def recur_tiles(
                 if peaks.size > 0:
                     unit = zero if phi_q.per_feature else sums.units[0]
                     normalisers(phi_q, tile.den, unit, tile.highest, tile.own, rows, given_q, at_q, peaks, z, at_out)
-                for i in range(rows):
-                    x, den = window(q, from_q + i * phi_q.dim, phi_q.dim), tile.den[i]
-                    sees_far = first < rows if all_seen else first <= i
-                    low_den = tile.highest[i] != s.before[i] or (den != zero and not den >= faint)
-                    if sees_far or low_den or is_far(x, zero, like.dtype.type(FAR)):
-                        told[at_out + i] = 1
+                _tell_far_rows(s, tile, phi_q, q, from_q, first, rows, all_seen, told, at_out)
             far = far or first < rows
             if all_seen:
                 break

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array
-from kernattn._runtime.parallel import WORTH_SHARING, share, threads
+from kernattn._runtime.parallel import share, threads, worth_sharing
 from kernattn._sums.peaked import Normaliser, PeakedSum, merge
 from kernattn.ops._numba.matrix.operands import Operands
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
@@ -170,7 +170,7 @@ def runs_of(who: Leads, cuts: tuple[int, ...], begun: bool) -> Runs:
 
 def stretches(plan: Plan) -> int:
     """Into how many parts each head is cut: one where there are heads enough, or little to do."""
-    if plan.seconds < 5 * WORTH_SHARING or plan.n < 24 * plan.chunk:
+    if not worth_sharing(plan.seconds / 5) or plan.n < 24 * plan.chunk:
         return 1
     return max(1, threads() // len(plan.heads.k))
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec
-from kernattn._runtime.parallel import WORTH_SHARING, share, threads
+from kernattn._runtime.parallel import share, threads, worth_sharing
 from kernattn._sums.cotangents import MapCotangent, onto_sums, sum_onto
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
@@ -135,36 +135,23 @@ def walk_tokens(
     assert side is not None
     w, r, phi = writers or side, readers or side, side.phi
     (n, e), dtype, count = side.tokens, phi.arrays[1].dtype, prod(out)
-    modes = (
-        writers is not None,
-        readers is not None,
-        wants,
-        readers is not None and (scaled or not readers.parts[4].size),
-        checks,
-    )
-    alone = writers is None or readers is None  # tokens do not see each other
+    writes, reads = writers is not None, readers is not None
+    modes = writes, reads, wants, reads and (scaled or not r.parts[4].size), checks
+    alone = not (writes and reads)  # tokens do not see each other
     chunk = chunk_of(alone, learn)
     seconds = count * n * _seconds(w.phi, r.phi, e, chunk, modes, dtype.itemsize)
-    parts = max(1, threads() // count) if alone and seconds > 5 * WORTH_SHARING and n > 24 * CHUNK else 1
-    cuts = tuple(part * n // parts for part in range(parts + 1))
-    if lag:
-        cuts = (lag, n) if reverse else (0, n - lag)
-    runs = _runs((w.leads, r.leads), state, out, cuts, before is not None, once)
-    dx = None if readers is None else room((*out, n, phi.dim), _written_as(r, X, out, dtype))
+    parts = max(1, threads() // count) if alone and _worth_cutting(seconds, n) else 1
+    runs = _runs((w.leads, r.leads), state, out, _cuts(n, parts, lag, reverse), before is not None, once)
+    dx = room((*out, n, phi.dim), _written_as(r, X, out, dtype)) if reads else None
     read = room((*out, n, e), _written_as(r, V, out, dtype)) if wants else None
-    sums, tops = None, phi.features if phi.kind.per_feature else 1
-    if keeps:
-        shapes = (phi.features, e), (phi.features,), (tops,)
-        sums = PeakedSum(*(np.empty((len(runs), *shape), dtype) for shape in shapes))
+    sums = _sums_of(phi, e, len(runs), dtype) if keeps else None
     none, unwanted = nothing(dtype), unwritten(dtype)
     old = (none,) * 3 if before is None else tuple(flat(x, dtype) for x in before)
     new = (unwanted,) * 3 if sums is None else tuple(x.reshape(-1) for x in sums)
     results = tuple(written(unwanted if x is None else x, dtype) for x in (dx, read))
-    if lag and not reverse:
-        results = skipped(results[0], lag * phi.dim), results[1]
-    for x in (dx, read) if lag else ():
-        if x is not None:
-            x[..., slice(n - lag, None) if reverse else slice(lag), :] = 0
+    if lag:
+        results = results if reverse else (skipped(results[0], lag * phi.dim), results[1])
+        _clear((dx, read), slice(n - lag, None) if reverse else slice(lag))
     far = np.zeros(len(runs), np.int64)
     masks = w.mask, r.mask, NO_MASK if fresh is None else flat(fresh, bool)
     size = phi.frequencies * phi.dim + phi.features + phi.dim if learn else 0
@@ -180,9 +167,33 @@ def walk_tokens(
     share(slab, len(runs), seconds)
     if far.any():
         return None
-    if sums is not None:
-        sums = PeakedSum(*(_parts_first(x, out, parts) for x in sums))
-    return Walk(dx, read, sums, np.sum([numbers[low] for low in sorted(numbers)], axis=0) if learn else none)
+    learnt = np.sum([numbers[low] for low in sorted(numbers)], axis=0) if learn else none
+    return Walk(dx, read, None if sums is None else _parts_first(sums, out, parts), learnt)
+
+
+def _worth_cutting(seconds: float, n: int) -> bool:
+    """Is a head of n tokens to be cut, where there are fewer heads than threads?"""
+    return worth_sharing(seconds / 5) and n > 24 * CHUNK
+
+
+def _cuts(n: int, parts: int, lag: int, reverse: bool) -> tuple[int, ...]:
+    """Return where stretches of n tokens begin, and where the last ends: in parts, or less the rows of a lag."""
+    if lag:
+        return (lag, n) if reverse else (0, n - lag)
+    return tuple(part * n // parts for part in range(parts + 1))
+
+
+def _sums_of(phi: PackedMap, e: int, runs: int, dtype: np.dtype[Any]) -> PeakedSum:
+    """Return room for the sums of so many runs."""
+    shapes = (phi.features, e), (phi.features,), (phi.features if phi.kind.per_feature else 1,)
+    return PeakedSum(*(np.empty((runs, *shape), dtype) for shape in shapes))
+
+
+def _clear(results: tuple[NDArray[Any] | None, ...], rows: slice) -> None:
+    """Put zeros into some rows of the results that there are."""
+    for x in results:
+        if x is not None:
+            x[..., rows, :] = 0
 
 
 def _written_as(side: Side, part: int, out: tuple[int, ...], dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -190,12 +201,11 @@ def _written_as(side: Side, part: int, out: tuple[int, ...], dtype: np.dtype[Any
     return side.dtypes[part] if side.parts[part][2] and side.leads[part] == out else dtype
 
 
-def _parts_first(x: NDArray[Any], out: tuple[int, ...], parts: int) -> NDArray[Any]:
+def _parts_first(sums: PeakedSum, out: tuple[int, ...], parts: int) -> PeakedSum:
     """Return sums (runs, ...) as (parts, *out, ...), without the axis of parts where there is one."""
-    shape = x.shape[1:]
     if parts == 1:
-        return x.reshape(*out, *shape)
-    return np.moveaxis(x.reshape(*out, parts, *shape), len(out), 0)
+        return PeakedSum(*(x.reshape(*out, *x.shape[1:]) for x in sums))
+    return PeakedSum(*(np.moveaxis(x.reshape(*out, parts, *x.shape[1:]), len(out), 0) for x in sums))
 
 
 @keep_while_small
