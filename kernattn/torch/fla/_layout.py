@@ -46,24 +46,18 @@ def run(
     are (B, T, HV), gk and both of `erase` (B, T, HV, K); `constant` (HV,) holds logs of decays. `names` says what a
     caller calls them. Chunks have a size of their own: another changes rounding alone.
     """
-    for name, value in others.items():
-        if value is not None and value is not False:
-            hint = "transpose to (B, T, heads, channels)" if name == "head_first" else "leave it out"
-            raise ParameterError(f"{name} is not among what gated linear attention can do here; {hint}")
+    names = names or {}
+    _refuse(others)
     if transpose_state_layout is not None:
         if state_v_first:
             raise ParameterError("state_v_first and its old name transpose_state_layout exclude each other")
         warnings.warn("transpose_state_layout is now called state_v_first", DeprecationWarning, stacklevel=3)
         state_v_first = transpose_state_layout
-    given = {"q": q, "k": k, "v": v, "g": g, "gk": gk, "beta": beta}
-    if erase is not None:
-        given |= {"a": erase[0], "b": erase[1]}
+    a, b = (None, None) if erase is None else erase
+    given = {"q": q, "k": k, "v": v, "g": g, "gk": gk, "beta": beta, "a": a, "b": b}
     arrays = {name: x for name, x in given.items() if x is not None}
-    for name, x in {**given, "initial_state": initial_state}.items():
-        if not (x is None or isinstance(x, Tensor)):
-            hint = "; give its array, state.s" if isinstance(x, GatedState) else ""
-            raise DTypeError(f"{(names or {}).get(name, name)} must be a tensor; got {type(x).__name__}{hint}")
-    _check(arrays, constant, names or {})
+    _check_tensors(arrays if initial_state is None else {**arrays, "initial_state": initial_state}, names)
+    _check(arrays, constant, names)
     wide = accumulation_dtype(torch, q)
     arrays |= {name: x.to(wide) for name, x in arrays.items() if x.dtype != wide and name not in ("q", "k", "v")}
     state = None if initial_state is None else initial_state.mT if state_v_first else initial_state
@@ -87,7 +81,7 @@ def run(
         else:
             out, after = _one_by_one(attend, arrays, state, cu_seqlens.tolist())
     except ParameterError as error:
-        logs = {(names or {}).get(name, name): arrays.get(name) for name in ("g", "gk")}
+        logs = {names.get(name, name): arrays.get(name) for name in ("g", "gk")}
         why = refused_logs(**logs, g_gamma=constant)
         raise (error if why is None else ParameterError(why)) from None  # by the names of the caller
     if not output_final_state:
@@ -169,6 +163,22 @@ def _one_by_one(
             before = v.new_zeros((1, v.shape[2], arrays["q"].shape[3], v.shape[3]), dtype=wide)
         states.append(before)
     return torch.cat(outs, 1), torch.cat(states)
+
+
+def _refuse(others: dict[str, Any]) -> None:
+    """Raise where an argument asks for what there is not."""
+    for name, value in others.items():
+        if value is not None and value is not False:
+            hint = "transpose to (B, T, heads, channels)" if name == "head_first" else "leave it out"
+            raise ParameterError(f"{name} is not among what gated linear attention can do here; {hint}")
+
+
+def _check_tensors(given: dict[str, Any], names: dict[str, str]) -> None:
+    """Raise where something is no tensor."""
+    for name, x in given.items():
+        if not isinstance(x, Tensor):
+            hint = "; give its array, state.s" if isinstance(x, GatedState) else ""
+            raise DTypeError(f"{names.get(name, name)} must be a tensor; got {type(x).__name__}{hint}")
 
 
 def _check(arrays: dict[str, Tensor], constant: Tensor | None, names: dict[str, str]) -> None:
