@@ -49,6 +49,12 @@ def device_with(monkeypatch):
     return set_limits
 
 
+@pytest.fixture
+def one_multiprocessor(device_with):
+    """A device whose blocks have as many columns as there are."""
+    return device_with(232_448)
+
+
 def forget():
     """Drop whatever was remembered of the other cupy."""
     _dispatch.missing.cache_clear()

@@ -1,11 +1,15 @@
 """The kernels of `gated` on the emulation against the recurrence of tokens in float64."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 import kernattn as ka
 from cuda_ops.cases import array, to64
 from kernattn.ops.gated.gpu import gated
+
+pytestmark = pytest.mark.usefixtures("one_multiprocessor")
 
 NAMES = "q", "k", "v", "g", "gk", "beta", "read", "write", "state", "key_mask", "segment_ids"
 TOLERANCE = {"float32": 1e-6, "float64": 1e-13, "float16": 5e-3, "bfloat16": 4e-2}
@@ -103,30 +107,18 @@ def check(cupy, given, dtype, normalise=False):
 
 
 COLUMNS = {"none": 40, "scalar": 19, "channels": 7}  # of v: blocks of 64, 32 and 16
-CASES = [
-    ("none", "none", "bfloat16"),
-    ("delta", "scalar", "float32"),
-    ("delta", "channels", "float32"),
-    ("pair", "channels", "float32"),
-]
-SLOW = [
-    (rule, gate, dtype)
-    for rule in ("none", "delta", "pair")
-    for gate in COLUMNS
-    for dtype in TOLERANCE
-    if (rule, gate, dtype) not in CASES
-]
 
 
-@pytest.fixture(autouse=True)
-def one_multiprocessor(device_with):
-    """So that blocks have as many columns as there are."""
-    device_with(232_448)
+def cases(*usual):
+    """-> these cases, and all others as slow ones."""
+    every = product(("none", "delta", "pair"), COLUMNS, TOLERANCE)
+    return [*usual, *(pytest.param(*case, marks=pytest.mark.slow) for case in every if case not in usual)]
 
 
-@pytest.mark.parametrize(
-    ("rule", "gate", "dtype"), CASES + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW]
-)
+USUAL = ("delta", "scalar", "float32"), ("delta", "channels", "float32"), ("pair", "channels", "float32")
+
+
+@pytest.mark.parametrize(("rule", "gate", "dtype"), cases(("none", "none", "bfloat16"), *USUAL))
 def test_recurrence(cupy, rule, gate, dtype):
     """Chunks whole and cut short, and tokens one by one; heads that share; masks, segments, states and norms."""
     e = COLUMNS[gate]

@@ -4,31 +4,14 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import array, to64
-from cuda_ops.test_gated import COLUMNS, NAMES, problem, rounded
+from cuda_ops.test_gated import COLUMNS, NAMES, USUAL, cases, problem, rounded
 from kernattn.ops.gated.reference import gated
 from kernattn.ops.gated_vjp import reference
 from kernattn.ops.gated_vjp.gpu import gated_vjp
 
+pytestmark = pytest.mark.usefixtures("one_multiprocessor")
+
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12, "float16": 2e-2, "bfloat16": 8e-2}
-CASES = [
-    ("none", "scalar", "bfloat16"),
-    ("delta", "scalar", "float32"),
-    ("delta", "channels", "float32"),
-    ("pair", "channels", "float32"),
-]
-SLOW = [
-    (rule, gate, dtype)
-    for rule in ("none", "delta", "pair")
-    for gate in COLUMNS
-    for dtype in TOLERANCE
-    if (rule, gate, dtype) not in CASES
-]
-
-
-@pytest.fixture(autouse=True)
-def one_multiprocessor(device_with):
-    """So that blocks have as many columns as there are."""
-    device_with(232_448)
 
 
 def arguments(given, normalise):
@@ -59,9 +42,7 @@ def check(cupy, given, dtype, normalise=False):
             np.testing.assert_allclose(to64(x), y, rtol=0, atol=TOLERANCE[dtype] * size, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("rule", "gate", "dtype"), CASES + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW]
-)
+@pytest.mark.parametrize(("rule", "gate", "dtype"), cases(("none", "scalar", "bfloat16"), *USUAL))
 def test_cotangents(cupy, monkeypatch, rule, gate, dtype):
     """Several groups of windows, chunks cut short, more columns than a block has; heads that share."""
     monkeypatch.setattr("kernattn.ops.gated_vjp.gpu.reference", None)
