@@ -71,7 +71,7 @@ def _matrix_unit() -> str:
 
 
 def describe() -> str:
-    """Return what `kernattn info` prints."""
+    """Return the text of `kernattn info`."""
     lines = ["Versions"]
     lines += [f"  {name:<18}{found or 'not installed'}" for name, found in versions().items()]
     lines += ["", "Threads", f"  {'compiled loops':<22}{threads()}", f"  {'their vectors':<22}{_vectors()}"]

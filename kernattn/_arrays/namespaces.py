@@ -250,7 +250,7 @@ def like(values: Float64, array: Array) -> Array:
 
 
 def why_not_plain(array: Array) -> str | None:
-    """Return what keeps a NumPy, CuPy or PyTorch array from being C-contiguous and writeable, None where it is both."""
+    """Return why a NumPy, CuPy or PyTorch array is not both C-contiguous and writeable, None where it is."""
     if not isinstance(array, np.ndarray) and compat.is_torch_array(array):
         return None if array.is_contiguous() else f"shape {tuple(array.shape)}, strides {array.stride()}"
     fixed = not getattr(array.flags, "writeable", True)

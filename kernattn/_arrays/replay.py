@@ -34,7 +34,7 @@ class Witness:
     """What a function takes in place of a backend where the op that it calls is to be noted."""
 
     def implementation(self, op: Any) -> Callable[..., Any]:
-        """Return what runs an op on NumPy's arrays."""
+        """Return a function that runs an op on NumPy's arrays."""
         raise NotImplementedError
 
 
@@ -148,7 +148,7 @@ class _Source:
 
 @cache
 def _compiled(arguments: str, result: str) -> Callable[..., Any]:
-    """Return what calls an op with arguments of arrays a and constants c, and makes a result of its outputs o by g."""
+    """Return a function that calls an op with arrays a and constants c, and makes a result of its outputs o by g."""
     body = f"def call(run, a, c, g):\n    o = run({arguments})\n    return {result}\n"
     made: dict[str, Any] = {"new": tuple.__new__}
     exec(body, made)
@@ -183,7 +183,7 @@ class _Note(Witness):
         self.outputs: Any = None
 
     def implementation(self, op: Any) -> Callable[..., Any]:
-        """Return what runs the op, once."""
+        """Return a function that runs the op, once."""
         if self.op is not None:
             raise CannotLend("it calls another op")
         self.op, self._run = op, self._way(op)
@@ -203,7 +203,7 @@ class Replay:
         self.known: dict[tuple[Any, ...], Known | None] = {}
 
     def seen(self, call: Call) -> Known | None:
-        """Return what is known of a call's form: None of a new one, and of one that cannot be noted."""
+        """Return the note of a call's form: None of a new one, and of one that cannot be noted."""
         known = self.known.get(tuple(call.key))
         return known if known is not None and known.is_of(call.maps) else None
 

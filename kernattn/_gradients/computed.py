@@ -49,7 +49,7 @@ def computed_features(
 
 
 def pull_of(phi: FeatureMap, x: Array, key: bool = False, backend: str | None = None) -> tuple[Array | None, Pull]:
-    """Return what takes cotangents of features of rows (n, d) to those of the rows, and of lengthscales.
+    """Return the pullback from cotangents of features of rows (n, d) to those of the rows, and of lengthscales.
 
     The features are beside it where they had to be made.
     """

@@ -204,7 +204,7 @@ class MapSpec:
 
 
 def _parts(value: Any) -> Iterator[bytes]:
-    """Return what tells a value of a spec from others."""
+    """Return a key of a value of a spec."""
     if is_dataclass(value):
         for field in fields(value):
             yield from _parts(getattr(value, field.name))

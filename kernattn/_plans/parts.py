@@ -98,7 +98,7 @@ def tokens_of(parts: tuple[Part, ...], row: int) -> NDArray[np.int64]:
 
 
 def seen_of(parts: tuple[Part, ...], low: int, high: int, length: int) -> NDArray[np.bool_]:
-    """Return what rows low to high see of so many keys, (high - low, length)."""
+    """Return the mask (high - low, length) of the keys that rows low to high see."""
     seen = np.zeros((high - low, length), bool)
     for row in range(low, high):
         seen[row - low, tokens_of(parts, row)] = True

@@ -53,7 +53,7 @@ class Plan:
         return self.heads[head]
 
     def mask(self, head: int = 0) -> NDArray[np.bool_]:
-        """Return what a head's rows see as a matrix (n, l): to look at, for lengths that allow it."""
+        """Return the mask (n, l) of the keys that a head's rows see: to look at, for lengths that allow it."""
         result = np.zeros((self.n, self.length), bool)
         for part in self._parts_of(head):
             for rows, keys, seen in pairs_of(part):

@@ -20,7 +20,7 @@ MOST = 2**31 - 1  # the largest size: an axis beyond it no compiled loop can ind
 
 
 def shown(value: Any) -> str:
-    """Return what an error says of a value, in a line."""
+    """Return a value as errors show it, in a line."""
     if isinstance(value, np.ndarray) and value.ndim:
         return f"an array {value.dtype}{value.shape}"
     try:
@@ -81,7 +81,7 @@ def instance_of(name: str, value: Any, kind: type, example: str = "") -> None:
 
 
 def array_of(value: Any) -> NDArray[Any]:
-    """Return what NumPy makes of a value: an empty array of objects, which no check takes, where it makes nothing."""
+    """Return a value as an array of NumPy; where it makes none, an empty array of objects, which no check takes."""
     try:
         return np.asarray(value)
     except Exception:  # ragged lists; tensors that require a gradient, lie elsewhere or hold no numbers raise anything

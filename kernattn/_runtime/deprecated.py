@@ -116,7 +116,7 @@ def old_positions(*names: str) -> Callable[[F], F]:
 
 
 def _spoken(function: Callable[..., Any]) -> str:
-    """Return what users call: a method by its own name, and a constructor by that of its class."""
+    """Return the name that users call: a method's own, and of a constructor that of its class."""
     owner, _, name = function.__qualname__.rpartition(".")
     return owner.rpartition(".")[2] if name == "__init__" else name
 

@@ -120,7 +120,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def meant(name: str, value: Any, allowed: Iterable[str] = ()) -> str:
-    """Return what a value that is not allowed may mean, after a colon, to end an error with; empty if that is unknown.
+    """Return a hint, after a colon, at what a value that is not allowed may mean; empty if that is unknown.
 
     `allowed` are names among which one nearly like it is looked for.
     """
@@ -134,7 +134,7 @@ def meant(name: str, value: Any, allowed: Iterable[str] = ()) -> str:
 
 
 def instead_of(name: str, takes: Iterable[str]) -> str:
-    """Return what to write for a keyword that is none of the parameters `takes`; empty if that is unknown."""
+    """Return a hint at the keyword meant by one that is none of the parameters `takes`; empty if that is unknown."""
     parameters = set(takes)
     told = (text for parameter, text in KEYWORDS.get(name, {}).items() if parameter in parameters)
     return "" if name in parameters else next(told, "")

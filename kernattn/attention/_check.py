@@ -44,7 +44,7 @@ def feature_map(phi: Any) -> FeatureMap:
 
 
 def _draw(phi: FeatureMap) -> Any:
-    """Return what tells a map from those that take other arrays: its draw, and the library of numbers given to it."""
+    """Return a key of a map and the arrays that it takes: its draw, and the library of numbers given to it."""
     if type(phi) is LearntMap:
         return phi.fingerprint, type(next(iter(phi.numbers.values())))
     return phi.fingerprint

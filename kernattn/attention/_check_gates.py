@@ -17,7 +17,7 @@ MOST = 2.0  # beta k^T k, beyond which a delta rule enlarges what it should repl
 
 
 def pair_of(erase: Any) -> tuple[Any, Any]:
-    """Return what is read before the decay and where it is added, each None where nothing is erased so."""
+    """Return the rows that are read before the decay and those where it is added, None where nothing is erased so."""
     if erase is None:
         return None, None
     if not isinstance(erase, tuple | list) or len(erase) != 2:

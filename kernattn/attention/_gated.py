@@ -267,7 +267,7 @@ def _check_token(
 
 
 def _one(name: str, x: Any, columns: bool) -> Array:
-    """Return what a token has as a sequence of one."""
+    """Return the numbers of a token as a sequence of one."""
     namespace(**{name: x})
     if columns and x.ndim < 1:
         raise ShapeError(f"{name} must be (..., d); got shape {tuple(x.shape)}")
@@ -288,7 +288,7 @@ def gated_arguments(
     key_mask: Array | None,
     segment_ids: Array | None,
 ) -> tuple[Any, ...]:
-    """Return what the op takes."""
+    """Return the op's arguments."""
     q, k, v = autocast(q, k, v)
     check_arrays("qkv", q, k, v, key_mask=key_mask, segment_ids=segment_ids)
     check_one_dim(q, k)

@@ -103,7 +103,7 @@ def gated_state(
 @without_autocast
 @without_flags
 def merge_gated(first: GatedState | GatedStretch, then: GatedStretch) -> GatedState | GatedStretch:
-    """Return what both stretches of tokens remember, in their order."""
+    """Return the state of two stretches of tokens, one after the other."""
     both = {"a": first, "b": then}
     throughs = {f"{name}.through": x.through for name, x in both.items() if isinstance(x, GatedStretch)}
     xp = namespace(**{"a.s": first.s, "b.s": then.s}, **throughs)
@@ -138,7 +138,7 @@ def _pass_through(xp: ModuleType, through: Array, s: Array) -> Array:
 
 
 def _both(xp: ModuleType, first: Array, then: Array) -> Array:
-    """Return what two stretches do, one after the other."""
+    """Return the transition of two stretches, one after the other."""
     if then.shape[-1] > 1 and first.shape[-1] == 1:
         return then * xp.matrix_transpose(first)
     return _pass_through(xp, then, first)

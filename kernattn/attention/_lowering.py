@@ -39,7 +39,7 @@ def lowered_keys(phi: FeatureMap, k: Array, mask: Array | None = None) -> tuple[
 
 
 def lowered(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None) -> Lowered:
-    """Return what the ops take for queries and keys, and the two specs."""
+    """Return queries and keys as the ops take them, and the two specs."""
     keys, k_spec = lowered_keys(phi, k, mask)
     if k_spec is not None and k_spec is phi.query_spec:
         return phi._rows(q), keys, k_spec, k_spec
@@ -54,7 +54,7 @@ def computed_features(phi: FeatureMap, q: Array, k: Array) -> tuple[ScaledFeatur
 
 
 def lowered_token(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None) -> Lowered:
-    """Return what the ops take for the query and the key of a token, (..., d), and the two specs."""
+    """Return the query and the key of a token, (..., d), as the ops take them, and the two specs."""
     spec = phi.key_spec
     if spec is not None and spec is phi.query_spec:
         return phi._rows(q), phi._rows(k), spec, spec
@@ -64,7 +64,7 @@ def lowered_token(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None
 
 
 def implementation(op: Op, like: Array, backend: str | None, *sides: Any) -> Callable[..., Any]:
-    """Return what runs an op on these lowered queries or keys: the reference where no compiled loop holds them.
+    """Return the function of an op on these lowered queries or keys: the reference where no compiled loop holds them.
 
     Loops know a log scale beside signed values, or the logs of positive features, but not a sign beside every log.
     Sums and products of signed and exponential maps have both.

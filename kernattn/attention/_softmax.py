@@ -140,7 +140,7 @@ def softmax_arguments(
     key_bias: Array | None,
     pattern: Pattern | Plan | None,
 ) -> tuple[Any, ...]:
-    """Return what the op takes."""
+    """Return the op's arguments."""
     q, k, v = autocast(q, k, v)
     if key_bias is not None:
         (key_bias,) = autocast(key_bias)

@@ -63,6 +63,6 @@ def _is_of_memory(error: Exception) -> bool:
 
 
 def _in_a_line(error: Exception) -> str:
-    """Return what went wrong, of paths the last part."""
+    """Return the text of an error, of paths the last part."""
     words = str(error).partition("\n")[0].replace("|", "/").split()
     return " ".join([f"{type(error).__name__}:", *(x.rpartition("/")[2] if x.count("/") > 1 else x for x in words)])

@@ -205,7 +205,7 @@ def _begin(rows: Rows, l2_normalise: bool, backend: str | None) -> GatedState:
 
 
 def _join(first: GatedState | Stretch, then: Stretch) -> GatedState | Stretch:
-    """Return what both remember, in their order; nothing of the first where a segment begins after it."""
+    """Return the state of both, one after the other; nothing of the first where a segment begins after it."""
     own, cut = first if isinstance(first, Stretch) else (first, None)
     both = merge_states(own if then.cut is None else type(own)(*(_without(x, then.cut) for x in own)), then.own)
     if isinstance(both, GatedState):

@@ -283,7 +283,7 @@ def number_shapes(phi: FeatureMap, name: str) -> tuple[tuple[int | None, ...], .
 
 
 def what_it_lacks(phi: FeatureMap, name: str) -> str | None:
-    """Return what a map would have to have so that its number of that name could be learnt; None if it has it."""
+    """Return the property that a map lacks for its number of that name to be learnt; None if it lacks none."""
     spec, kernel = phi.spec, getattr(phi, "kernel", None)
     if name in NUMBERS:
         if spec is None or getattr(spec, name) is None:

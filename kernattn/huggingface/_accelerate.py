@@ -62,7 +62,7 @@ class Place(NamedTuple):
         return owner, name
 
     def get(self) -> Any:
-        """Return what stands there, or None."""
+        """Return the function that stands there, or None."""
         owner, name = self.find()
         return getattr(owner, name, None)
 
@@ -193,7 +193,7 @@ def _modules(model: nn.Module) -> list[str]:
 
 
 def _standing_for(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what calls `ours` where it can, with the arguments that it names, and else the model's own function."""
+    """Return a function that calls `ours` where it can, with the arguments that it names, and else the model's own."""
     named = _names(ours)
 
     @wraps(own)

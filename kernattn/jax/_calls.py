@@ -52,7 +52,7 @@ def called(host: Host, results: Host, args: tuple[Any, ...], *, apart: bool = Fa
 
 
 def _called_back(host: Host, results: Any, args: tuple[Any, ...]) -> Any:
-    """Return what `host` will make of arrays at run time."""
+    """Return the outputs of `host` at run time, as JAX traces them."""
 
     def on_numpy(*args: Any) -> Any:
         return host(*jax.tree.map(np.asarray, args))
@@ -68,7 +68,7 @@ def _called_back(host: Host, results: Any, args: tuple[Any, ...]) -> Any:
 
 
 def differentiable(rule: Any, *args: Any) -> Any:
-    """Return what a rule makes of arrays; its pullback is the rule's, which has none of its own."""
+    """Return the outputs of a rule; its pullback is the rule's, which has none of its own."""
 
     def value(*args: Any) -> Any:
         return called(rule.value, rule.results, args, apart=rule.apart, staged=rule.staged)
@@ -93,7 +93,7 @@ def differentiable(rule: Any, *args: Any) -> Any:
 
 
 def _once(rule: Any, host: Host, results: Host) -> Host:
-    """Return what calls `host`, and says what has derivatives of what it makes."""
+    """Return a function that calls `host`, and says what has derivatives of what it makes."""
     run: Any = jax.custom_jvp(lambda *args: called(host, results, args, apart=rule.apart))
 
     def refuse(primals: Any, tangents: Any) -> Any:

@@ -51,7 +51,7 @@ tree_util.register_pytree_with_keys(
 
 
 def handed(library: Jax, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
-    """Return what an op of the core makes of its arguments; NotImplemented where array operations are to do it."""
+    """Return the outputs of an op of the core; NotImplemented where array operations are to do it."""
     if name == "gated_step":
         return as_sequence(lambda *sequence: handed(library, "gated", backend, sequence), *arguments)
     record = RECORDS.get(name)

@@ -23,7 +23,7 @@ IN_PLACE = {10: 1, 11: 2, 12: 3}
 
 
 def in_frames(q_spec: MapSpec, k_spec: MapSpec, learns: bool) -> Callable[..., Any] | None:
-    """Return what is traced for a step; None where a callback has to do it.
+    """Return the outputs of a step as JAX traces them; None where a callback has to do it.
 
     That is where numbers of the map are known at run time alone, log scales of rows come from elsewhere, or this
     version of JAX has another interface.

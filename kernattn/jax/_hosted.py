@@ -52,7 +52,7 @@ class HostedRule:
 
 
 def hosted(function: Hosted, *arrays: Any) -> Any:
-    """Return what a function makes of arrays."""
+    """Return the outputs of a function of arrays."""
     if is_traced(arrays):
         dtype = widest(jnp, arrays[0]) if function.wide else arrays[0].dtype
         return differentiable(HostedRule(function, dtype), *arrays)

@@ -36,7 +36,7 @@ class Walk:
         return self.own(one)
 
     def changed(self, one: Any, given: Any) -> Any:
-        """Return the same with other numbers, of the form that `numbers` returns."""
+        """Return a kernel, or a map, with other numbers, of the form that `numbers` returns."""
         if given is None:
             return one
         if isinstance(one, self.multiple):

@@ -112,7 +112,7 @@ class Op:
         return backend in (None, library.backend) and library.backend in self.backends and not missing(library.backend)
 
     def _lent(self, library: Library, like: Array, backend: str | None, *arguments: Any) -> Any:
-        """Return what the op makes of arrays lent to it; where one is kept, what the edge or the reference makes."""
+        """Return the op's outputs for arrays lent to it; where one is kept, those of the edge or of the reference."""
         try:
             return library.call(self.function(library.backend), like, arguments)
         except CannotLend as kept:

@@ -189,7 +189,7 @@ class Record:
         return tuple(given)
 
     def value(self, way: Way, given: tuple[Any, ...]) -> Any:
-        """Return what the op makes of inputs, and nothing for the pullback."""
+        """Return the op's outputs alone, without what the pullback needs."""
         return self._called(way, self._unscaled(given), False)
 
     def forward(self, way: Way, given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -256,7 +256,7 @@ class Record:
         return tuple(returned)
 
     def by_input(self, found: tuple[Any, ...]) -> dict[str, Any]:
-        """Return what `backward` found by the names of the inputs."""
+        """Return the cotangents of `backward` by the names of the inputs."""
         names = [each.name for each in self.inputs if each.kind != "map" and each.differentiable]
         return dict(zip(names, found, strict=True))
 

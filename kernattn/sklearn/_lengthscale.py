@@ -91,7 +91,7 @@ def tune_by_evidence(kernel: Stationary, ard: bool, x: Array, y: Float64, weight
 
 
 def tune_by_folds(kernel: Stationary, x: Array, y: Float64, weights: Float64 | None, linear: bool | None) -> Found:
-    """Return what has the least squared error on rows left out.
+    """Return the candidate with the least squared error on rows left out.
 
     The evidence's lengthscale is tried, and 1, 2, 4, 8 and 16 times the kernel's own, on the rows, targets and features
     of `tune_by_evidence`. The evidence believes in normal noise: where targets have heavy tails, as counts have, it
@@ -169,7 +169,7 @@ def tune_by_log_loss(
     intercept: bool,
     linear: bool | None,
 ) -> Found:
-    """Return what has the least log loss on rows left out: 1, 2, 4 or 8 times the kernel's own lengthscale.
+    """Return the candidate with the least log loss on rows left out: 1, 2, 4 or 8 times the kernel's own lengthscale.
 
     A line is beside the kernel where `linear` says so. None tries both, and the line alone.
     """

@@ -70,7 +70,7 @@ def make_kernel(
 
 
 def _other(kernel: object) -> str:
-    """Return what to do with what is no kernel of ours."""
+    """Return a hint for a kernel that is none of ours."""
     if isinstance(kernel, type) and issubclass(kernel, Kernel):
         return f": {kernel.__name__}() is one"
     if callable(kernel):

@@ -96,7 +96,7 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
 
 
 def _seen(y: Float64, weights: Float64 | None, loss: str) -> Float64:
-    """Return what chooses a lengthscale by squared errors."""
+    """Return the targets by which squared errors choose a lengthscale."""
     if loss == "poisson":
         return np.sqrt(np.maximum(y, 0.0))
     median = np.quantile(y, 0.5, weights=weights, method="inverted_cdf")

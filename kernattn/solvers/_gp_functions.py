@@ -255,7 +255,7 @@ def _asked(
     amplitude: Any,
     lengthscale: Any,
 ) -> Asked:
-    """Return what is asked, of arguments whose shapes and libraries fit."""
+    """Return the request, of arguments whose shapes and libraries fit."""
     instance_of("phi", phi, FeatureMap)
     check_map_takes(phi, x)
     if x.ndim != 2:

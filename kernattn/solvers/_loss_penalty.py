@@ -116,7 +116,7 @@ def _mean_curvature(problem: Problem, place: Place, size: int) -> float:
 
 
 def _widths(spread: Float64, problem: Problem, place: Place, size: int) -> Solve:
-    """Return what divides by a Hessian in which features of a variance each do not depend on the curvature of rows."""
+    """Return a division by the Hessian of features of a variance each, independent of the curvature of rows."""
     judged = problem.loss.judge(place.scores, problem.y, place.point[size + 1 :])
     curvature = problem.weights * judged.curvatures
     total = float(curvature.sum()) + NO_SLOPE * float(problem.weights.sum())

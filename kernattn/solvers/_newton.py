@@ -101,7 +101,7 @@ Metric = Callable[[Problem, Place, int], Solve]  # which makes a gradient a step
 
 
 def hessian(problem: Problem, place: Place, size: int) -> Solve:
-    """Return what solves with the Hessian of rows drawn among those that have a curvature, all if they are few."""
+    """Return a solver with the Hessian of rows drawn among those that have a curvature, all if they are few."""
     judged = problem.loss.judge(place.scores, problem.y, place.point[size + 1 :])
     curvature = problem.weights * judged.curvatures
     rows, share = some_of(np.flatnonzero(curvature > 0), size)

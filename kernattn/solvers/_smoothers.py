@@ -56,7 +56,7 @@ class Smoother:
             yield here, namespace(z=z).concat([self._features(z), z], axis=2)
 
     def coordinates(self, y: Array) -> Array:
-        """Return what targets (b, n, c) of mean 0 are along the columns, (b, r, c)."""
+        """Return coordinates (b, r, c) of targets (b, n, c) of mean 0 along the columns."""
         cross: Any = sum(turned(rows) @ y[:, here, :] for here, rows in self.blocks())
         return turned(self.basis) @ cross
 

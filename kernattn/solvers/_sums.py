@@ -168,7 +168,7 @@ def average(y: Float64, weights: Float64 | None) -> Float64:
 
 
 def _choose_shift(y: Float64, weights: Float64 | None) -> Float64:
-    """Return what is taken off targets (n, c) before they are summed: their mean (c,), where it is far from 0."""
+    """Return what targets (n, c) are less before they are summed, (c,): their mean, where it is far from 0."""
     if not y.size:
         return np.zeros(y.shape[1])
     shares = None if weights is None or not weights.any() else weights

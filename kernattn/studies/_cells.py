@@ -71,7 +71,7 @@ def _redraw(sweep: Sweep, cell: Cell) -> tuple[dict[str, Any], int, str]:
 
 
 def _stack(sweep: Sweep, cell: Cell, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the trials gave, field by field, redraws on the first axis."""
+    """Return the trials' results, field by field, redraws on the first axis."""
     first: Any = rows[0]
     if not isinstance(first, Mapping) or not first:
         raise TrialFailed(f"{sweep.name}, cell {cell}: a trial must return a mapping of fields; got {shown(first)}")

@@ -142,7 +142,7 @@ def _measured(
 
 
 def _config(sweep: Sweep, home: str | None, settings: Mapping[str, Any], cells: int) -> dict[str, Any]:
-    """Return what a reader should know, beside the records themselves."""
+    """Return the settings of a study, which readers of its records should know."""
     return {
         "study": sweep.name,
         "version": sweep.version,

@@ -180,7 +180,7 @@ def render(name: str, draw: Callable[[], Any], size: str, formats: Sequence[str]
 
 
 def _metadata(form: str, name: str, about: str) -> dict[str, Any]:
-    """Return what a file says of itself: nothing that changes from one run to the next."""
+    """Return the metadata of a file: nothing that changes from one run to the next."""
     told = "Subject" if form == "pdf" else "Description"
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(form, {})
     return {"Title": name, **undated, **({told: about} if about else {})}

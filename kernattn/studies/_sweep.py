@@ -210,7 +210,7 @@ class Sweep:
         return np.random.default_rng(stream(self.seed, self._stream(cell), draw))
 
     def streams(self, cell: Cell) -> dict[str, Any]:
-        """Return what a record says of its random streams: redraw r is SeedSequence(entropy, spawn_key + (r,))."""
+        """Return the fields of a record on its random streams: redraw r is SeedSequence(entropy, spawn_key + (r,))."""
         return {"entropy": self.seed, "spawn_key": list(spawn_key(self._stream(cell)))}
 
     def _stream(self, cell: Cell) -> str:

@@ -157,7 +157,7 @@ class LinearAttention(nn.Module):
         return joined(out[..., None, :]), state
 
     def extra_repr(self) -> str:
-        """Return what stands between the brackets of the module's repr."""
+        """Return the text between the brackets of the module's repr."""
         return f"{self._phi!r}, causal={self.causal}"
 
 

@@ -74,7 +74,7 @@ class SoftmaxAttention(nn.Module):
         return joined(softmax_attention(*heads[:3], scale=self.scale, causal=self.causal, key_mask=heads.key_mask))
 
     def extra_repr(self) -> str:
-        """Return what stands between the brackets of the module's repr."""
+        """Return the text between the brackets of the module's repr."""
         return f"causal={self.causal}, scale={self.scale}"
 
 
@@ -176,7 +176,7 @@ class HeadAttention(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """Return what stands between the brackets of the module's repr."""
+        """Return the text between the brackets of the module's repr."""
         return f"{self.heads!r}, causal={self.causal}"
 
 

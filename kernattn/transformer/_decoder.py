@@ -206,7 +206,7 @@ class Decoder:
         self._write(places, kept, lengths)
 
     def _checked(self, state: State, lead: tuple[int, ...]) -> tuple[list[Any], NDArray[np.int64]]:
-        """Return what layers take over, and how many tokens those of exact attention keep of each sequence."""
+        """Return the states that layers take over, and how many tokens exact attention keeps of each sequence."""
         check_remembered("state", self._config, self._how, state.layers, lead)
         count = prod(lead)
         kept = [self._taken_over(layer, each, lead, count) for layer, each in enumerate(state.layers)]

@@ -130,7 +130,7 @@ def _config(fields: Any) -> Config:
 
 
 def _of_layers(kind: type, given: Any) -> Any:
-    """Return what a file says of layers, as a config has it."""
+    """Return the layers that a file names, as a config has them."""
     if isinstance(given, list):
         return tuple(_of_layers(kind, each) for each in given)
     return kind(**given) if isinstance(given, dict) else given

@@ -29,7 +29,7 @@ Mix: TypeAlias = Callable[[GatedLayer | None, Array | None], tuple[Array, GatedL
 def mix(
     params: Params, eps: float, m: Gated, name: str, x: Array, before: GatedLayer | None, mask: Array | None
 ) -> tuple[Array, GatedLayer]:
-    """Return what the layer adds to rows (..., n, dim), and what it remembers after them; the mask is (..., n)."""
+    """Return the layer's output for rows (..., n, dim), and its state after them; the mask is (..., n)."""
     xp, kind = namespace(x=x), m.kind
     mixed = unmasked(xp.concat([linear(params, f"{name}.{part}", x) for part in "qkv"], axis=-1), mask)
     window = None

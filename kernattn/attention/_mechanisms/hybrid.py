@@ -73,7 +73,7 @@ def op_arguments(
     segment_ids: Array | None,
     near_bias: Array | None,
 ) -> tuple[Any, ...]:
-    """Return what the op takes, `keep` apart: in place of specs the features of maps that have none."""
+    """Return the op's arguments but `keep`: features stand in for the specs of maps that have none."""
     queries, keys, q_spec, k_spec = lowered(phi, q, k, key_mask)
     specs: list[MapSpec | ScaledFeatures] = []
     for x, rows, spec, features in ((q, queries, q_spec, phi.scaled_query), (k, keys, k_spec, phi.scaled_key)):
@@ -96,7 +96,7 @@ def run_op(given: tuple[Any, ...], backend: str | None) -> tuple[Array, PeakedSu
 
 
 def run_segments(given: tuple[Any, ...], runs: Any, backend: str | None) -> tuple[Array, PeakedSum]:
-    """Return the same of packed sequences, the runs (..., l) of each apart where they differ; None where all is one."""
+    """Return the outputs and the sums of packed sequences, the runs (..., l) of each apart where they differ."""
     axis = _differing(runs)
     if axis is None:
         return run_op(within_segments(given, runs), backend)
@@ -175,7 +175,7 @@ def segment_runs(segment_ids: Array | None) -> Any:
 
 @lru_cache(maxsize=32)
 def _narrowed_once(plan: Plan, runs: bytes) -> Plan:
-    """Return what is left of a plan where rows see their own run alone."""
+    """Return a plan in which rows see their own run alone."""
     of, ahead = np.frombuffer(runs, np.int64), plan.length - plan.n
     heads = tuple(
         tuple(

@@ -119,7 +119,7 @@ def prepared_on(
     segment_ids: Array | None,
     near_bias: Any,
 ) -> tuple[tuple[Any, ...] | None, Any]:
-    """Return what the op takes, None for a pattern that it does not, and the runs of segments, if there are any."""
+    """Return the op's arguments, None for a pattern that it does not take, and the runs of segments, if any."""
     causal = boolean("causal", causal)
     check_arrays("qkv", q, k, v, phi=feature_map(phi), key_mask=key_mask, segment_ids=segment_ids)
     plan = plan_of(pattern, q, k, v, causal)

@@ -204,7 +204,7 @@ def _step_in_loops(
     near_bias: Any,
     backend: str | Witness | None,
 ) -> tuple[Array, WindowState] | None:
-    """Return what `window_attention_step` does by the loop of a token, None where it does not take these arrays."""
+    """Return the results of `window_attention_step` by the loop of a token; None of arrays that it does not take."""
     if not isinstance(backend, Witness):
         check_backend(backend)
         if backend not in (None, "cpu") or missing("cpu") is not None:
@@ -268,7 +268,7 @@ def prepared(
     segment_ids: Array | None,
     near_bias: Any,
 ) -> tuple[tuple[Any, ...], Arrangement]:
-    """Return what the op takes of a call, and how its tokens were put for that."""
+    """Return the op's arguments, and how tokens were put in order for them."""
     window = whole_number("window", window)
     check_causal(q, k, v, phi, None, key_mask, segment_ids)
     bias = bias_of(near_bias, q, k, v)

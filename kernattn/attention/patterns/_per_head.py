@@ -26,7 +26,7 @@ class PerHead(Pattern):
         return all(pattern._static for pattern in self.patterns)
 
     def _take_one(self, heads: Iterator[tuple[T, ...]]) -> tuple[T, ...]:
-        """Return what each pattern has for all heads, which must be one."""
+        """Return the item of each pattern, which must be one for all heads."""
         result = []
         for number, own in enumerate(heads):
             if len(own) != 1:

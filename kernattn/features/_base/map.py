@@ -269,7 +269,7 @@ class FeatureMap(ABC):
         return multiplied(self._scaled_features(x, key), x)
 
     def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Any]]:
-        """Return what takes cotangents of features of x (n, d) to those of x and of the kernel's lengthscales.
+        """Return the pullback from cotangents of features of x (n, d) to those of x and of the kernel's lengthscales.
 
         It is for maps without a spec: the ops differentiate the others. x is of the dtype in which sums over it run.
         """

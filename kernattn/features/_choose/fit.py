@@ -304,7 +304,7 @@ def _start(asked: Asked, maps: list[FeatureMap], trainer: Target) -> tuple[MapSp
 
 
 def asked_of(request: Request) -> Asked:
-    """Return what a request for a map that is learnt asks for."""
+    """Return a request for a map that is learnt, checked."""
     if request.data is None:
         raise ParameterError(f"data must be given for {LEARNED!r}: it is what the map is fitted to; got None")
     if request.projection != resolve("orthogonal"):

@@ -110,7 +110,7 @@ class Scaling(NamedTuple):
 
 
 def _signed(kind: str, offset: Float64, frequencies: int) -> Float64:
-    """Return what cotangents of offsets are to those of the frequencies' shifts."""
+    """Return the cotangents of the frequencies' shifts from those of offsets."""
     return offset[:frequencies] - offset[frequencies:] if KINDS[kind].parts == 2 else offset
 
 

@@ -179,7 +179,7 @@ class _Search(NamedTuple):
         return boxes[felt.index(False) :] if False in felt else []
 
     def _beyond(self, box: tuple[Float64, Float64]) -> float:
-        """Return what the features after the `MOST` largest, as many again, add to k(x, x) at the domain's centre.
+        """Return the part of k(x, x) at the centre that is in the features after the `MOST` largest, as many again.
 
         All maps of this box and of larger ones lack it, or more: larger boxes have more frequencies below any other.
         """
@@ -221,7 +221,7 @@ def _sides(search: _Search, boundary: float | None) -> list[tuple[Float64, Float
 
 
 def _chosen(search: _Search, num_features: Any) -> Chosen:
-    """Return what gives the indices of a box with these sides."""
+    """Return a function that gives the indices of a box with these sides."""
     d = len(search.low)
     if isinstance(num_features, Sequence) and not isinstance(num_features, str):
         if len(num_features) != d:

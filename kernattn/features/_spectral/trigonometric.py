@@ -30,7 +30,7 @@ class Cosines(RandomFeatureMap):
 
     @final
     def _arguments(self) -> dict[str, Any]:
-        """Return what the specs of these maps share."""
+        """Return the fields that the specs of these maps share."""
         exponent = self.kernel.row_exponent
         weights = exponent * self._input_scale**2 if exponent else None
         return {"omega": self._folded(), "row_weights": weights}

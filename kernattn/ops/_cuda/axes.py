@@ -12,7 +12,7 @@ from kernattn.ops._cuda.constants import NULL
 
 
 def merged_lead(*leads: tuple[int, ...]) -> tuple[int, ...]:
-    """Return what leading axes broadcast to."""
+    """Return the leading axes of the broadcast of all."""
     return tuple(np.broadcast_shapes(*leads))
 
 

@@ -112,7 +112,7 @@ def map_bytes(code: MapCode, inputs: int) -> int:
 
 
 def map_arguments(spec: MapSpec | None, code: MapCode, d: int) -> tuple[Any, ...]:
-    """Return what Map is made of: omega, its parts, row_weights, offset, amplitude, log_amplitude, frequencies, d."""
+    """Return the members of Map: omega, its parts, row_weights, offset, amplitude, log_amplitude, frequencies, d."""
     real = REALS[code.accumulator]
     if spec is None:
         return (NULL, NULL, NULL, NULL, real(1), real(0), np.int32(d), np.int32(d))

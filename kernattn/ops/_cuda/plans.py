@@ -28,7 +28,7 @@ _levels: WeakKeyDictionary[Plan, dict[tuple[int, int], tuple[Level, ...]]] = Wea
 
 
 def levels(plan: Plan, rows: int) -> tuple[Level, ...]:
-    """Return what a plan is on the current device, in tiles of so many rows at most; a level joins those before it."""
+    """Return a plan's levels on the current device, in tiles of so many rows at most; a level joins those before it."""
     key = (int(cupy.cuda.Device().id), rows)
     known = _levels.setdefault(plan, {})
     if key not in known:

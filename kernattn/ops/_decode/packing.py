@@ -97,7 +97,7 @@ def _fill(panels: NDArray[Any], rows: NDArray[Any]) -> None:
 def most_room(
     sizes: dict[str, Any], mixers: Sequence[Mixer], experts: Sequence[Experts], attends: bool, maps: Maps
 ) -> dict[str, int]:
-    """Return what the widest layers need, of those whose mixers or experts are given and of attention."""
+    """Return the room that the widest layers need, of those whose mixers or experts are given and of attention."""
     values, d = sizes["heads"] * sizes["head_width"], sizes["head_width"]
     joint = [values * (2 if sizes["head_gate"] else 1) + 2 * sizes["key_heads"] * d] if attends else []
     joint += [each.count for each in experts]
@@ -163,7 +163,7 @@ def plain(spec: MapSpec) -> MapSpec:
 
 
 def _scales(spec: MapSpec, heads: HeadMaps, at: int, dim: int) -> NDArray[Any]:
-    """Return what `heads_loops` reads of a map beside its features."""
+    """Return the constants of a map that `heads_loops` reads beside its features."""
     form, none = spec.row_form, np.zeros(dim)
     three = heads.scores[at], heads.biases[at], heads.factors[at]
     weights = none if spec.row_weights is None else spec.row_weights

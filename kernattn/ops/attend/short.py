@@ -19,7 +19,7 @@ def short(
     k: Array | ScaledFeatures, v: Array, k_spec: MapSpec | None, key_mask: Array | None, q: Array | ScaledFeatures,
     q_spec: MapSpec | None, dtype: Any, normaliser: bool,
 ) -> tuple[Array, Normaliser | None] | None:  # fmt: skip
-    """Return what `attend` makes of the `key_state`, or None where that is to be made.
+    """Return the outputs of `attend` on the `key_state`, or None where that is to be made.
 
     It is where there are many tokens, other queries than keys in number, or keys so far apart that they share no unit.
     """

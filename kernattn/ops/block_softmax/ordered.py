@@ -43,7 +43,7 @@ def mask_and_bias(
 
 
 def order_of(tokens: Tokens, heads: NDArray[np.int64]) -> tuple[Order | None, NDArray[np.int64]]:
-    """Return what a part wants in another order of heads (R, 3) of k, v and the mask, and these numbered therein."""
+    """Return the order of keys that a part wants, if any, and heads (R, 3) of k, v and the mask numbered therein."""
     if tokens is None:
         return None, heads
     found = [np.unique(heads[:, at], return_inverse=True) for at in range(3)]

@@ -90,7 +90,7 @@ def block_softmax_vjp(
 
 
 def _seen(xp: ModuleType, plan: Plan, low: int, like: Array) -> Array:
-    """Return what a block of rows from `low` on sees by a plan of parts, (b, l), for each head where they differ."""
+    """Return the mask (b, l) of a block of rows from `low` on by a plan of parts, for each head where they differ."""
     high = min(low + BLOCK, plan.n)
     seen = np.stack([seen_of(parts, low, high, plan.length) for parts in plan.heads])
     return constant(xp, seen if len(seen) > 1 else seen[0], xp.bool, like)

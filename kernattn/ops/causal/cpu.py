@@ -42,7 +42,7 @@ def causal(
 
 
 def _before_each(work: Work, before: PeakedSum | None, cuts: tuple[int, ...], pieces: int) -> PeakedSum:
-    """Return what every `pieces`-th stretch between the cuts finds before it, (B * parts, M, e)."""
+    """Return the sums before every `pieces`-th stretch between the cuts, (B * parts, M, e)."""
     plan, stretches = work.plan, len(cuts) - 1
     count, runs = len(plan.heads.k), runs_of(plan.who, cuts, False)
     sums = work.run(runs._replace(reads=runs.reads[:, :0]), (count, stretches), None)

@@ -99,7 +99,7 @@ def _fold(xp: ModuleType, x: Array, size: int, edge: bool = False) -> Array:
 def _prefixes(
     xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array, segment: Array, state: PeakedSum | None
 ) -> tuple[PeakedSum, PeakedSum]:
-    """Return what each chunk finds before it, (..., N, M, e), and what is left after the last, (..., M, e)."""
+    """Return the sums before each chunk, (..., N, M, e), and after the last, (..., M, e)."""
     last = segment[..., -1:]  # (..., N, 1)
     tails = summarise(xp, keys, v, mask & (segment == last))  # of each chunk's last segment
     lead, rows, e = tuple(tails.s.shape[:-3]), tails.s.shape[-2], tails.s.shape[-1]

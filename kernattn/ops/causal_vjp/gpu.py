@@ -69,7 +69,7 @@ class Walks:
     frequencies: int
 
     def starts(self, how: WalkBackLaunch, start: PeakedSum | None, reverse: bool) -> PeakedSum | None:
-        """Return what each slab finds before it, in the order of the walk."""
+        """Return the sums before each slab, in the order of the walk."""
         if how.slabs.count == 1:
             return start
         tokens, lead = (self.queries, self.lead) if reverse else (self.keys, self.key_lead)

@@ -46,7 +46,7 @@ def projected(x: Array, omega: Float64 | Chains) -> Array:
 
 
 def arguments(x: Array, spec: MapSpec) -> Array:
-    """Return what the nonlinearity is taken of, (..., n, D): projections of x (..., n, d), and phases if it has any."""
+    """Return the nonlinearity's argument (..., n, D): projections of x (..., n, d), plus phases if the map has any."""
     xp = namespace(x=x)
     rows, octaves = scaled_down(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
     u = restored(xp, rows if spec.omega is None else projected(rows, spec.omega), octaves)

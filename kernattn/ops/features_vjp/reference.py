@@ -97,7 +97,7 @@ def of_shares(x: Array, shares: Array, spec: MapSpec) -> Array:
 
 
 def of_normaliser(x: Array, spec: MapSpec, dr: Array) -> tuple[Array, Array]:
-    """Return what cotangents dr (..., n, 1) of log scales give omega and offset through a row's sum of features."""
+    """Return cotangents of omega and offset from those of log scales, dr (..., n, 1), by a row's sum of features."""
     xp = namespace(x=x)
     lost = xp.where(dr == 0, xp.zeros_like(dr), dr) * shares(x, spec)
     du = of_shares(x, lost, spec)

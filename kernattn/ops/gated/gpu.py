@@ -182,7 +182,7 @@ def work_of(
     write: Array | None, scale: float, l2_normalise: bool, state: Array | None, key_mask: Array | None,
     segment_ids: Array | None,
 ) -> Given:  # fmt: skip
-    """Return what the kernels read, and who reads what of it."""
+    """Return the arrays that the kernels read, and which of them each reads."""
     real = REALS[accumulator_of(dtype_name(v))]
     (n, d), e = q.shape[-2:], v.shape[-1]
 

@@ -183,7 +183,7 @@ def segment_starts(xp: ModuleType, ids: Array) -> Array:
 
 
 def compute_chunk(xp: ModuleType, tokens: Tokens, state: Array) -> Chunk:
-    """Return what a chunk makes of the state at its start."""
+    """Return the state after a chunk from that at its start."""
     q, k, v, _, a, b, _ = tokens
     decays = decays_of(xp, tokens.decay)
     p = scores(xp, q, k, decays.between)
@@ -201,7 +201,7 @@ def compute_chunk(xp: ModuleType, tokens: Tokens, state: Array) -> Chunk:
 
 
 def read_start(xp: ModuleType, x: Array, decay: Array, state: Array) -> Array:
-    """Return what rows read of the state at the start; of one that has decayed to nothing, nothing."""
+    """Return the reads of rows from the state at the start: 0 of one that has decayed to nothing."""
     left = xp.any(decay != 0, axis=-1, keepdims=True)
     return xp.where(left, (x * decay) @ state, 0.0)
 

@@ -24,7 +24,7 @@ def as_sequence(
     beta: Array | None, read: Array | None, write: Array | None, scale: float, l2_normalise: bool,
     key_mask: Array | None, reuse_state: bool, out: Array | None,
 ) -> Any:  # fmt: skip
-    """Return what an implementation of the op `gated` makes of one token."""
+    """Return the outputs of one token, by an implementation of the op `gated`."""
     made = run(*sequence_of(q, k, v, g, gk, beta, read, write, key_mask, scale, l2_normalise, state))
     if made is NotImplemented:
         return made

@@ -29,7 +29,7 @@ def hybrid(
     q: Array, k: Array, v: Array, q_spec: Map, k_spec: Map, scale: float, plan: Plan, within: Plan, causal: bool,
     state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, near_bias: Array | None, keep: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Return what the op does."""
+    """Return the op's outputs."""
     given = v.dtype
     q, k, v = widen(accumulation(v), q, k, v)
     streams = require_streams(plan, causal, state is not None).streams

@@ -17,7 +17,7 @@ def hybrid(
     q: Array, k: Array, v: Array, q_spec: Map, k_spec: Map, scale: float, plan: Plan, within: Plan, causal: bool,
     state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, near_bias: Array | None, keep: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Return what the op does."""
+    """Return the op's outputs."""
     out, normaliser, after, *near = join(
         features, block_softmax, q, k, v, q_spec, k_spec, scale, plan, within, causal,
         state, key_mask, segment_ids, near_bias, keep,

@@ -35,7 +35,7 @@ def join(
     near_bias: Array | None,
     keep: bool,
 ) -> tuple[Any, ...]:
-    """Return what the op does, by an implementation of causal attention and one of exact attention."""
+    """Return the op's outputs, by an implementation of causal attention and one of exact attention."""
     xp = namespace(v=v)
     near, lse = block_softmax(q, k, v, scale, within, key_mask, None)
     (queries, q_map), (keys, k_map) = rows_and_spec(q, q_spec), rows_and_spec(k, k_spec)

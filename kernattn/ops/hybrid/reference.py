@@ -14,7 +14,7 @@ def hybrid(
     q: Array, k: Array, v: Array, q_spec: Map, k_spec: Map, scale: float, plan: Plan, within: Plan, causal: bool,
     state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, near_bias: Array | None, keep: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Return what the op does."""
+    """Return the op's outputs."""
     xp, given = namespace(v=v), v.dtype
     wide = accumulation_dtype(xp, v)
     q, k, v = (xp.astype(x, wide, copy=False) for x in (q, k, v))

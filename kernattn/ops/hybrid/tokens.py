@@ -81,5 +81,5 @@ def pick(x: Array, how: Pick, fill: float = 0.0) -> Array:
 
 
 def pick_row(x: Array, how: Pick, fill: float) -> Array:
-    """Return the same of x (..., n)."""
+    """Return the picked numbers of x (..., n), `fill` where there is none."""
     return pick(x[..., None], how, fill)[..., 0]

@@ -116,7 +116,7 @@ def _of_stream(
     g: Array,
     learn: bool,
 ) -> Any:
-    """Return what the pullback of causal attention makes of a stream's tokens."""
+    """Return the cotangents of a stream's tokens, by the pullback of causal attention."""
     xp = namespace(q=given.q)
     tokens = tokens_of(stream, given.q, given.k, given.v, given.key_mask, given.segment_ids, given.q.shape[-2])
     of_out, of_g = (pick(ordered(xp, x, stream), stream.queries) for x in (out, g))
@@ -147,7 +147,7 @@ def added(one: MapCotangent | None, other: MapCotangent) -> MapCotangent:
 
 
 def of_log_scale(xp: ModuleType, x: Array, spec: MapSpec, dr: Array, learn: bool) -> MapCotangent | None:
-    """Return what cotangents (..., n) of the log scales of rows x make of the rows, and of the numbers in them."""
+    """Return cotangents of rows x, and of the numbers in their log scales, from those (..., n) of the log scales."""
     if spec.row_weights is None and not spec.scales_apart:
         return None
     dr = sum_onto(xp, dr, tuple(x.shape[:-1]))[..., None]

@@ -59,7 +59,7 @@ def _power(u: Array, degree: int) -> Array:
 
 
 def prepared(xp: ModuleType, y: Array, measure: int) -> tuple[Array, ...]:
-    """Return what `measured` takes of y."""
+    """Return y as `measured` takes it."""
     return _centre(xp, y) if measure == SQUARED else (xp.matrix_transpose(y),)
 
 

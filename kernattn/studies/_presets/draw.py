@@ -43,7 +43,7 @@ def draw_figure(figure: Figure, records: Sequence[Record], size: str = "screen")
 
 
 def caption(figure: Figure, records: Sequence[Record], config: Mapping[str, Any], verdicts: Sequence[Verdict]) -> str:
-    """Return what stands below a figure: what is drawn, what was found, what was varied, how often it was redrawn."""
+    """Return the caption of a figure: what is drawn, what was found, what was varied, how often it was redrawn."""
     axes = {axis: values for axis, values in config["axes"].items() if axis != "tokens"}
     varied = "; ".join(f"{spell(axis)} {_list_values(values)}" for axis, values in axes.items())
     draws = sorted(names(records, "draws"))

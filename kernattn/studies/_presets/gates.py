@@ -162,7 +162,7 @@ def _invert(m: Array) -> Array:
 
 
 def _transformers(q: Array, k: Array, v: Array, g: Array, beta: Array) -> Array:
-    """Return what Qwen3-Next's function for CPUs computes, which takes (batch, n, heads, d) and scales by d^-1/2."""
+    """Return the outputs of Qwen3-Next's function for CPUs, which takes (batch, n, heads, d) and scales by d^-1/2."""
     torch = require("torch", "PyTorch", "the method transformers")
     require("transformers", "transformers", "the method transformers")
     module = import_module("transformers.models.qwen3_next.modeling_qwen3_next")

@@ -89,7 +89,7 @@ def sweep(**asked: Any) -> Sweep:
 
 
 def _missing(way: Way) -> str | None:
-    """Return what a way takes and does not find: a package, that of bfloat16 besides its own, or the matrix unit."""
+    """Return which requirement of a way is missing: a package, that of bfloat16 besides its own, or the matrix unit."""
     if way.takes == UNIT:
         with _unit_set("1"):
             reason = missing("cpu") or imported("kernattn.ops._numba.matrix.unit").why_not()
@@ -132,7 +132,7 @@ def _distance(out: Float64, exact: Float64) -> float:
 
 
 def _torch(phi: FeatureMap | None, q: Any, k: Any, v: Any) -> Any:
-    """Return what torch computes in bfloat16: fused attention, or a loop over chunks whose sums are in bfloat16 too."""
+    """Return torch's outputs in bfloat16: fused attention, or a loop over chunks whose sums are in bfloat16 too."""
     torch = import_module("torch")
     q, k, v = (torch.from_numpy(x.astype(np.float32)).bfloat16() for x in (q, k, v))
     with torch.inference_mode():

@@ -32,7 +32,7 @@ class Figure(NamedTuple):
     shows: str | None = None
 
     def found(self, verdicts: Sequence[Verdict]) -> str:
-        """Return what the figure shows: its verdicts in brief, or of many verdicts how they begin."""
+        """Return the findings of the figure: its verdicts in brief, or of many verdicts how they begin."""
         if self.shows is None:
             return ""
         told = [(each, match.groups()) for each in verdicts if (match := re.search(self.shows, str(each)))]

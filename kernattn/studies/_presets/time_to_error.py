@@ -108,7 +108,7 @@ def sweep(**asked: Any) -> Sweep:
 
 
 def _time(call: Any) -> tuple[Any, float]:
-    """Return what a call gives, and its CPU time in seconds, over as many calls as a clock can tell."""
+    """Return the result of a call, and its CPU time in seconds, over as many calls as a clock can tell."""
     started, count = process_time(), 0
     while True:
         found, count = call(), count + 1

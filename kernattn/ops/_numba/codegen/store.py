@@ -25,7 +25,7 @@ class Store:
         self._folder, self._name, self._stamp = Path(folder), name, stamp
 
     def load(self, key: object) -> Any:
-        """Return what was kept for a key, or None."""
+        """Return the bytes that are kept for a key, or None."""
         try:
             kept = self._path(key).read_bytes()
         except OSError:

@@ -52,7 +52,7 @@ def projector_for(phi, size, x, like):
 
 @inner
 def no_projections(like):
-    """Return what stands for projections that floats are to take."""
+    """Return the stand-in for projections that floats are to take."""
     return window(like, 0, 0), 0
 
 

@@ -36,7 +36,7 @@ def why_not() -> str | None:
 
 
 def describe() -> str:
-    """Return what `kernattn info` says of the unit."""
+    """Return the line of `kernattn info` on the unit."""
     reason = why_not()
     if reason is not None:
         return f"not used: {reason}"

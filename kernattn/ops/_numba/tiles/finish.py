@@ -14,7 +14,7 @@ from kernattn.ops._numba.tiles.stream import STREAMED, settle, stream
 
 @inner
 def limit_of(phi, like):
-    """Return what projections of far rows are held at: angles and logs must be finite, other features may overflow."""
+    """Return the bound of projections of far rows: angles and logs must be finite, other features may overflow."""
     return largest_log(like) if phi.per_feature or angular(phi.kind) else np.inf
 
 

@@ -28,7 +28,7 @@ def accumulation(array: Array) -> np.dtype[Any]:
 
 
 def seconds_of(flops: float, features: float, itemsize: int) -> float:
-    """Return what a core takes for so many products and features, roughly: it decides when work is worth sharing."""
+    """Return about how many seconds a core takes for so many products and features, to decide whether to share them."""
     return (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * itemsize / 4
 
 

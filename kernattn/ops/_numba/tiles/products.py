@@ -80,7 +80,7 @@ def _cells(k, height, vectors, data, at, row):
 
 
 def _write(k, total, target):
-    """Return what emits the stores of sums to the places of their cells."""
+    """Return a function that emits the stores of sums to the places of their cells."""
 
     def emit():
         for cell, place in target.items():

@@ -55,7 +55,7 @@ def make_map(kernel: Kernel, data: Float64, num_features: int, estimator: str, p
 
 
 def find_settled(phi: FeatureMap, x: Float64, y: Float64, redraws: int) -> NDArray[np.bool_]:
-    """Return what `metrics.settled` says; nothing is settled of a map whose tails are not known."""
+    """Return the answer of `metrics.settled`; nothing is settled of a map whose tails are not known."""
     try:
         return settled(phi, x, y, redraws)
     except NoClosedForm:

@@ -39,7 +39,7 @@ class Tokens:
         return f"{self.source}@{repr(self.scale).removesuffix('.0')}"
 
     def scaled(self, scale: float) -> Tokens:
-        """Return the same tokens with queries and keys `scale` times as long: an inverse temperature of scale^2."""
+        """Return the tokens with queries and keys `scale` times as long: an inverse temperature of scale^2."""
         return replace(self, q=scale * self.q, k=scale * self.k, scale=scale * self.scale)
 
 

@@ -104,7 +104,7 @@ BOUNDS = ("upper_chernoff", "lower_chernoff", "hoeffding", "upper_jump")
 
 
 def _bounds(estimator: str, count: int) -> dict[str, Any]:
-    """Return what is proved of a mean of independent terms X with E X = 1, (L, E); None where nothing is.
+    """Return the proved bound (L, E) of a mean of independent terms X with E X = 1; None where there is none.
 
     A term is a function of one normal number u, of variance ``2 length^2``: cos u, e^u or cosh u over its mean.
     Chernoff's bound is the least ``E exp(t X)^m exp(-t a)^m`` over a grid of t, each of which is a bound. Upwards, for
