@@ -32,9 +32,9 @@ THREAD_VARIABLES = (VARIABLE, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NU
 
 def versions() -> dict[str, str | None]:
     """Return the versions of Python and of the packages that matter, read from their metadata; None where absent."""
-    found: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
-    found["kernattn"] = __version__
-    return found | {package: version_of(*names) for package, names in PACKAGES.items()}
+    numbers: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
+    numbers["kernattn"] = __version__
+    return numbers | {package: version_of(*names) for package, names in PACKAGES.items()}
 
 
 def version_of(*names: str) -> str | None:

@@ -49,9 +49,9 @@ def scatterbrain(phi: FeatureMap, backend: str | None, **arguments: Any) -> tupl
     (out, *_), pulled = recorded("hybrid", _of_specs(within_segments(given, runs)), backend, phi)
 
     def pullback(cotangent: Any) -> ScatterBrainGradients:
-        found = pulled(like("the cotangent", cotangent, out), None)
+        grads = pulled(like("the cotangent", cotangent, out), None)
         sides = {name: arguments[name] for name in "qk"}
-        return ScatterBrainGradients(v=found["v"], near_bias=found["near_bias"], **of_map(phi, sides, found))
+        return ScatterBrainGradients(v=grads["v"], near_bias=grads["near_bias"], **of_map(phi, sides, grads))
 
     return out, pullback
 
@@ -74,10 +74,10 @@ def window(
         g = g if mask is None else xp.where(mask[..., None], g, xp.zeros_like(g))
         g = g if arrangement.order is None else arranged(g, arrangement.order)
         of_sums, of_rows = _apart(of_after, after)
-        found = pulled(g, of_sums)
+        grads = pulled(g, of_sums)
         sides, of_state = {}, {}
         for name in "kv":
-            cotangent, x = found[name], arguments[name]
+            cotangent, x = grads[name], arguments[name]
             cotangent = cotangent if name == "v" else cotangent.x
             if of_rows is not None:
                 cotangent = _with_last(cotangent, of_rows[name], after.present)
@@ -86,11 +86,11 @@ def window(
                 of_state[name] = sum_onto(xp, cotangent[..., :size, :], tuple(getattr(before, name).shape))
                 cotangent = cotangent[..., size:, :]
             sides[name] = sum_onto(xp, cotangent, tuple(x.shape))
-        of_q = sum_onto(xp, _put_back(found["q"].x, arrangement.order), tuple(arguments["q"].shape))
-        found = found | {"q": found["q"]._replace(x=of_q), "k": found["k"]._replace(x=sides["k"])}
-        state = None if before is None else before._replace(s=found["state"].s, z=found["state"].z, **of_state)
-        rows = of_map(phi, {"q": arguments["q"], "k": arguments["k"]}, found)
-        return WindowGradients(v=sides["v"], near_bias=found["near_bias"], state=state, **rows)
+        of_q = sum_onto(xp, _put_back(grads["q"].x, arrangement.order), tuple(arguments["q"].shape))
+        grads = grads | {"q": grads["q"]._replace(x=of_q), "k": grads["k"]._replace(x=sides["k"])}
+        state = None if before is None else before._replace(s=grads["state"].s, z=grads["state"].z, **of_state)
+        rows = of_map(phi, {"q": arguments["q"], "k": arguments["k"]}, grads)
+        return WindowGradients(v=sides["v"], near_bias=grads["near_bias"], state=state, **rows)
 
     return (arrangement.finished(out), after), pullback
 

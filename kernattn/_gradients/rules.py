@@ -112,8 +112,8 @@ def _linear(
     (out, *_), pulled = recorded("linear_attention", (keys, v, k_spec, key_mask, queries, q_spec), backend, phi)
 
     def pullback(cotangent: Any) -> LinearGradients:
-        found = pulled(like("the cotangent", cotangent, out))
-        return LinearGradients(v=found["v"], **of_map(phi, {"q": q, "k": k}, found))
+        grads = pulled(like("the cotangent", cotangent, out))
+        return LinearGradients(v=grads["v"], **of_map(phi, {"q": q, "k": k}, grads))
 
     return out, pullback
 
@@ -144,10 +144,10 @@ def _causal(
 
     def pullback(cotangent: Any) -> CausalGradients:
         of_out, of_last = pair(cotangent, "the state")
-        found = pulled(like("the cotangent of the outputs", of_out, out), like_state(of_last, last))
-        of_state = None if found["state"] is None else state_of(found["state"], last.fingerprint)
-        of_rows = of_map(phi, {"q": q, "k": k}, found)
-        return CausalGradients(v=found["v"], state=of_state, g=found.get("g"), gk=found.get("gk"), **of_rows)
+        grads = pulled(like("the cotangent of the outputs", of_out, out), like_state(of_last, last))
+        of_state = None if grads["state"] is None else state_of(grads["state"], last.fingerprint)
+        of_rows = of_map(phi, {"q": q, "k": k}, grads)
+        return CausalGradients(v=grads["v"], state=of_state, g=grads.get("g"), gk=grads.get("gk"), **of_rows)
 
     return (out, last), pullback
 
@@ -183,11 +183,11 @@ def _step(
     def pullback(cotangent: Any) -> StepGradients:
         of_token, of_after = pair(cotangent, "the state")
         of_token = None if of_token is None else like("the cotangent of the output", of_token, token[..., 0, :])
-        found = whole((None if of_token is None else of_token[..., None, :], of_after))._asdict()
+        grads = whole((None if of_token is None else of_token[..., None, :], of_after))._asdict()
         for name in ("q", "k", "v", "gk"):
-            found[name] = None if found[name] is None else found[name][..., 0, :]
-        found["g"] = None if found["g"] is None else found["g"][..., 0]
-        return StepGradients(**found)
+            grads[name] = None if grads[name] is None else grads[name][..., 0, :]
+        grads["g"] = None if grads["g"] is None else grads["g"][..., 0]
+        return StepGradients(**grads)
 
     return (token[..., 0, :], after), pullback
 
@@ -205,8 +205,8 @@ def _key_state(
         if of_sums is None:
             xp = namespace(s=state.s)
             of_sums = PeakedSum(xp.zeros_like(state.s), xp.zeros_like(state.z), state.peak)
-        found = pulled(of_sums)
-        return KeyStateGradients(v=found["v"], **of_map(phi, {"k": k}, found))
+        grads = pulled(of_sums)
+        return KeyStateGradients(v=grads["v"], **of_map(phi, {"k": k}, grads))
 
     return state, pullback
 
@@ -217,9 +217,9 @@ def _attend(state: LinearState, q: Array, phi: FeatureMap, backend: str | None) 
     (out, _), pulled = recorded("attend", (sums_of(state), phi._rows(q), phi.query_spec), backend, phi)
 
     def pullback(cotangent: Any) -> AttendGradients:
-        found = pulled(like("the cotangent", cotangent, out))
-        of_state = state_of(found["state"], state.fingerprint)
-        return AttendGradients(state=of_state, **of_map(phi, {"q": q}, found))
+        grads = pulled(like("the cotangent", cotangent, out))
+        of_state = state_of(grads["state"], state.fingerprint)
+        return AttendGradients(state=of_state, **of_map(phi, {"q": q}, grads))
 
     return out, pullback
 
@@ -234,13 +234,13 @@ def _gated(backend: str | None, **arguments: Any) -> tuple[tuple[Array, GatedSta
             if not isinstance(of_after, GatedState):
                 raise DTypeError(f"the cotangent of a state must be a GatedState; got {shown(of_after)}")
             of_sums = like("the state's s", of_after.s, after)
-        found = pulled(None if g is None else like("the cotangent of the outputs", g, out), of_sums)
-        read, write, state = found.pop("read"), found.pop("write"), found.pop("state")
+        grads = pulled(None if g is None else like("the cotangent of the outputs", g, out), of_sums)
+        read, write, state = grads.pop("read"), grads.pop("write"), grads.pop("state")
         for name in ("g", "beta"):  # the op saw them of every token
-            if found[name] is not None:
-                found[name] = sum_onto(namespace(out=out), found[name], tuple(arguments[name].shape))
+            if grads[name] is not None:
+                grads[name] = sum_onto(namespace(out=out), grads[name], tuple(arguments[name].shape))
         return GatedGradients(
-            erase=None if read is None else (read, write), state=None if state is None else GatedState(state), **found
+            erase=None if read is None else (read, write), state=None if state is None else GatedState(state), **grads
         )
 
     return (out, GatedState(after)), pullback
@@ -283,8 +283,8 @@ def of_features(phi: FeatureMap, key: bool) -> Rule:
         (out,), pulled = recorded("features", (phi._rows(x), spec), backend, phi)
 
         def pullback(cotangent: Any) -> FeatureGradients:
-            found = pulled(like("the cotangent", cotangent, out))
-            return FeatureGradients(**of_map(phi, {"x": x}, found))
+            grads = pulled(like("the cotangent", cotangent, out))
+            return FeatureGradients(**of_map(phi, {"x": x}, grads))
 
         return out, pullback
 

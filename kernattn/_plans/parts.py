@@ -83,7 +83,7 @@ def pairs_of(part: Part) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64],
 
 def tokens_of(parts: tuple[Part, ...], row: int) -> NDArray[np.int64]:
     """Return the tokens that a row sees."""
-    found = [np.zeros(0, np.int64)]
+    tokens = [np.zeros(0, np.int64)]
     for part in parts:
         at = np.array([row]) if part.queries is None else np.flatnonzero(part.queries == row)
         if len(at) == 0:
@@ -93,8 +93,8 @@ def tokens_of(parts: tuple[Part, ...], row: int) -> NDArray[np.int64]:
             keys = np.arange(low, high)
             if word >= 0:
                 keys = keys[(part.words[word, : high - low] >> np.uint64(at[0] - first)) & np.uint64(1) > 0]
-            found.append(keys if part.keys is None else part.keys[keys])
-    return np.concatenate(found)
+            tokens.append(keys if part.keys is None else part.keys[keys])
+    return np.concatenate(tokens)
 
 
 def seen_of(parts: tuple[Part, ...], low: int, high: int, length: int) -> NDArray[np.bool_]:

@@ -63,10 +63,10 @@ def streams_of(plan: Plan, causal: bool, begun: bool) -> Streams | None:
 
     What is causal has no stream from the back. Where sums have `begun` before the first key, rows read them, too.
     """
-    found = stretches_of(plan)
-    if found is None:
+    stretches = stretches_of(plan)
+    if stretches is None:
         return None
-    low, high = found
+    low, high = stretches
     own = np.arange(plan.n) + plan.length - plan.n
     if np.any(np.diff(low) < 0) or (causal and np.any(high != own + 1)) or np.any(np.diff(high) < 0):
         return None

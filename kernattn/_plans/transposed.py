@@ -62,7 +62,7 @@ def _words_of_queries(part: Part) -> tuple[NDArray[np.int64], NDArray[np.int64],
     """Return, in their order, the tiles of keys and queries that meet, and which keys of the tile the query sees."""
     tile, low, _, _, words = visits_of(part)
     first = part.tiles[tile, 0]
-    found = []
+    meets = []
     for at in range(0, len(tile), SLAB):
         some = slice(at, at + SLAB)
         bits = (words[some, :, None] >> np.arange(SIDE, dtype=np.uint64)) & np.uint64(1)  # (visit, key, query)
@@ -72,8 +72,8 @@ def _words_of_queries(part: Part) -> tuple[NDArray[np.int64], NDArray[np.int64],
         over = np.where(shift > 0, turned >> (SIDE - np.maximum(shift, 1)), 0).astype(np.uint64)
         for tiles, own in ((low[some] // SIDE, turned << shift), (low[some] // SIDE + 1, over)):
             there = own != 0
-            found.append((np.broadcast_to(tiles[:, None], own.shape)[there], queries[there], own[there]))
-    tile, query, word = (np.concatenate(x) for x in zip(*found, strict=True)) if found else (low, low, low.view("u8"))
+            meets.append((np.broadcast_to(tiles[:, None], own.shape)[there], queries[there], own[there]))
+    tile, query, word = (np.concatenate(x) for x in zip(*meets, strict=True)) if meets else (low, low, low.view("u8"))
     order = np.lexsort((query, tile))
     tile, query, word = tile[order], query[order], word[order]
     begins = np.flatnonzero(np.append(True, (tile[1:] != tile[:-1]) | (query[1:] != query[:-1]))[: len(tile)])

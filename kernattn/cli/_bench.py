@@ -38,10 +38,10 @@ def _add_from(parser: argparse.ArgumentParser) -> None:
 
 def _add_options(bench: Parser, words: Sequence[str]) -> None:
     """Add the options of the cases, which stand beside them; without cases only --start and --help work."""
-    found = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    _add_from(found)
+    parent = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    _add_from(parent)
     try:
-        cases = load(found.parse_known_args(words)[0].folder)
+        cases = load(parent.parse_known_args(words)[0].folder)
     except ParameterError:
         if set(words) <= {"--start", "--help", "-h"}:
             return

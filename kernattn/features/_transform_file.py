@@ -147,8 +147,8 @@ def checked_places(source: str | PathLike[str], out: str | PathLike[str]) -> tup
 
 
 def _identity(path: Path, member: str | None) -> list[Any]:
-    found = path.stat()
-    return [str(path.resolve()), found.st_size, found.st_mtime_ns, member]
+    state = path.stat()
+    return [str(path.resolve()), state.st_size, state.st_mtime_ns, member]
 
 
 def _usual_dtype(dtype: np.dtype[Any]) -> str:

@@ -155,14 +155,14 @@ def accelerate(model: nn.Module) -> Acceleration:
     devices = {str(p.device) for p in model.parameters()}
     if devices and not any(device.startswith(("cpu", "meta")) for device in devices):
         raise ParameterError(f"{name} must be on the CPU, where kernattn's loops run; it is on {', '.join(devices)}")
-    found = [at for module in _modules(model) for at in (Place(module, each) for each in SWAPS) if at.get()]
-    if not found:
+    swapped = [at for module in _modules(model) for at in (Place(module, each) for each in SWAPS) if at.get()]
+    if not swapped:
         raise ParameterError(
             f"{name} has no layer that kernattn could run: no gated delta rule, Kimi Delta Attention, Mamba-2, "
             "lightning attention or short convolution as transformers 5 writes them"
         )
-    left = {at: why for at in found if (why := _reason(at)) is not None}
-    places = [at for at in found if at not in left]
+    left = {at: why for at in swapped if (why := _reason(at)) is not None}
+    places = [at for at in swapped if at not in left]
     if not places:
         raise ParameterError(f"{name} is left alone: {'; '.join(sorted(set(left.values())))}")
     for at in places:

@@ -43,8 +43,8 @@ def called(host: Host, results: Host, args: tuple[Any, ...], *, apart: bool = Fa
         def one(args: tuple[Any, ...]) -> Any:
             return called(host, results, args, apart=apart, staged=staged)
 
-        found = jax.lax.map(one, args) if apart else one(args)
-        return found, jax.tree.map(lambda x: True, found)
+        cotangents = jax.lax.map(one, args) if apart else one(args)
+        return cotangents, jax.tree.map(lambda x: True, cotangents)
 
     run = jax.custom_batching.custom_vmap(at_run_time)
     run.def_vmap(many)

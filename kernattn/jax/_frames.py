@@ -95,5 +95,5 @@ def _version() -> tuple[int, ...] | None:
         text = (Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h").read_text(encoding="utf-8")
     except (AttributeError, OSError):
         return None
-    found = [re.search(rf"#define XLA_FFI_API_{part} (\d+)", text) for part in ("MAJOR", "MINOR")]
-    return tuple(int(match[1]) for match in found if match is not None)
+    versions = [re.search(rf"#define XLA_FFI_API_{part} (\d+)", text) for part in ("MAJOR", "MINOR")]
+    return tuple(int(match[1]) for match in versions if match is not None)

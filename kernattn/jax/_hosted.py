@@ -47,8 +47,8 @@ class HostedRule:
     def backward(self, arrays: Any, value: Any, kept: Any, g: Any) -> tuple[Any, ...]:
         """Return the cotangents of the arrays."""
         pull = self.function.forward(*map(to_numpy64, arrays))[1]
-        found = pull(tuple(map(to_numpy64, g)))
-        return tuple(np.asarray(dx, x.dtype).reshape(x.shape) for dx, x in zip(found, arrays, strict=True))
+        cotangents = pull(tuple(map(to_numpy64, g)))
+        return tuple(np.asarray(dx, x.dtype).reshape(x.shape) for dx, x in zip(cotangents, arrays, strict=True))
 
 
 def hosted(function: Hosted, *arrays: Any) -> Any:

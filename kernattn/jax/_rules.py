@@ -88,8 +88,8 @@ class Rule:
             if output.differentiable:
                 taken.append(own[0] if output.kind == "array" else PeakedSum(own[0], own[1], known[-1]))
         inputs = record.whole(leaves, self.constants)
-        found = record.leaf_cotangents(record.backward(_way, self.learns, inputs, tuple(outputs), tuple(taken)))
-        return tuple(self._cotangent(x, dx) for x, dx in zip(leaves, found, strict=True))
+        by_leaf = record.leaf_cotangents(record.backward(_way, self.learns, inputs, tuple(outputs), tuple(taken)))
+        return tuple(self._cotangent(x, dx) for x, dx in zip(leaves, by_leaf, strict=True))
 
     @staticmethod
     def _cotangent(x: Any, dx: Any) -> Any:
@@ -134,9 +134,9 @@ class StepRule(Rule):
         return (np.ascontiguousarray(out[..., 0, :]), *after), kept
 
     def backward(self, leaves: Any, value: Any, kept: Any, g: Any) -> tuple[Any, ...]:
-        found = self._sequence.backward(_sequence(leaves), None, kept, (_token(g[0]), *g[1:]))
+        cotangents = self._sequence.backward(_sequence(leaves), None, kept, (_token(g[0]), *g[1:]))
         names = [leaf.name for leaf in RECORDS["causal"].leaves]
-        by_name = dict(zip(names, found, strict=True))
+        by_name = dict(zip(names, cotangents, strict=True))
         by_name |= {name: None if by_name[name] is None else by_name[name][..., 0, :] for name in "qkv"}
         return tuple(
             None if x is None else by_name[leaf.name] for leaf, x in zip(self.record.leaves, leaves, strict=True)

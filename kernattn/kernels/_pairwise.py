@@ -174,9 +174,9 @@ class Pairwise(ABC):
         rows = self._rows(x, y, cross=True)
         _check_values(x, x if y is None else y, v)
         values = rows.xp.astype(v, rows.x.dtype, copy=False)
-        found = self._multiplied(rows, values[:, None] if v.ndim == 1 else values, y is None)
-        found = rows.xp.astype(found, x.dtype, copy=False)
-        return found[:, 0] if v.ndim == 1 else found
+        product = self._multiplied(rows, values[:, None] if v.ndim == 1 else values, y is None)
+        product = rows.xp.astype(product, x.dtype, copy=False)
+        return product[:, 0] if v.ndim == 1 else product
 
     def _multiplied(self, rows: Rows, v: Array, symmetric: bool) -> Array:
         """Return K v, (n, c)."""
@@ -208,9 +208,9 @@ class Pairwise(ABC):
         if is_sparse(x) or is_sparse(y):
             return _csr.pairs(self.pairs, x, y)
         rows = self._rows(x, y, cross=False)
-        found = self._of(rows)
-        found = np.asarray(found) if isinstance(found, np.generic) else found  # PyTorch's `asarray` drops gradients
-        return rows.xp.astype(found, x.dtype, copy=False)
+        values = self._of(rows)
+        values = np.asarray(values) if isinstance(values, np.generic) else values  # PyTorch's `asarray` drops gradients
+        return rows.xp.astype(values, x.dtype, copy=False)
 
     @final
     @on_plain

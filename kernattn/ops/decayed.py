@@ -63,8 +63,8 @@ def pull_decayed(
     means = _lower(*given)
     xp, wide = namespace(v=v), means.given[2]
     of_read = _of_quotient(xp, xp.astype(out, wide.dtype, copy=False), normaliser.z[..., None], of_out)
-    found = way(gated_vjp.OP, wide)(*means.given, of_read, _of_ended(xp, means, of_sums))
-    dq, dk, dv, d_scalar, d_channels, *_, before = found
+    of_means = way(gated_vjp.OP, wide)(*means.given, of_read, _of_ended(xp, means, of_sums))
+    dq, dk, dv, d_scalar, d_channels, *_, before = of_means
     logs = d_scalar[..., None] if d_channels is None else d_channels
     logs = unmasked(xp.where(means.fades, logs, xp.zeros_like(logs)), key_mask)
 

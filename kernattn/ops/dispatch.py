@@ -117,9 +117,9 @@ class Op:
             return library.call(self.function(library.backend), like, arguments)
         except CannotLend as kept:
             why = str(kept)  # of the exception itself, whose frames hold the arrays, nothing is kept
-        found = library.handed(self.name, backend, arguments)
-        if found is not NotImplemented:
-            return found
+        result = library.handed(self.name, backend, arguments)
+        if result is not NotImplemented:
+            return result
         if backend is not None:
             raise BackendUnavailable(f"backend {backend!r} {_kept(like, why)}")
         return library.uncast(self.function("reference"), like)(*arguments)
@@ -184,8 +184,8 @@ def _short(name: str) -> Callable[..., Any]:
 @cache
 def _first_that_can(short: Callable[..., Any], both: Callable[..., Any]) -> Callable[..., Any]:
     def either(*given: Any) -> Any:
-        found = short(*given)
-        return both(*given) if found is None else found
+        result = short(*given)
+        return both(*given) if result is None else result
 
     return either
 

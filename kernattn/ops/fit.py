@@ -84,12 +84,12 @@ def _made_by(spec: MapSpec, each: Input, dim: int, arrays: dict[str, Array]) -> 
 
 
 def _check_agreement(sizes: dict[str, dict[str, int]], states: Sequence[str]) -> None:
-    for axis in sorted({axis for found in sizes.values() for axis in found}):
-        found = {name: own[axis] for name, own in sizes.items() if axis in own}
-        first = next(iter(found.values()))
-        if any(size != first for size in found.values()):
-            error = StateMismatchError if any(name in states for name in found) else ShapeError
-            raise error(f"axis {axis} must be of one size in {' and '.join(found)}; got {found}")
+    for axis in sorted({axis for own in sizes.values() for axis in own}):
+        sized = {name: own[axis] for name, own in sizes.items() if axis in own}
+        first = next(iter(sized.values()))
+        if any(size != first for size in sized.values()):
+            error = StateMismatchError if any(name in states for name in sized) else ShapeError
+            raise error(f"axis {axis} must be of one size in {' and '.join(sized)}; got {sized}")
 
 
 def _check_leading(record: Record, given: Iterable[Input], leaves: Sequence[Any], arrays: dict[str, Array]) -> None:

@@ -223,8 +223,8 @@ class Record:
         if self.pull is not None:
             return self.pull(way, given, kept, tuple(taken), *learns)
         assert self.pullback is not None
-        found = way(self.pullback, given[self._like])(*given, *kept, *taken, *learns)
-        return (found,) if isinstance(found, MapCotangent) else found
+        pulled = way(self.pullback, given[self._like])(*given, *kept, *taken, *learns)
+        return (pulled,) if isinstance(pulled, MapCotangent) else pulled
 
     @staticmethod
     def _fills(output: Output) -> bool:

@@ -81,8 +81,8 @@ def _both(
 ) -> tuple[Array, Normaliser, PeakedSum]:
     """Return the outputs of `attend`, its normalisers, and the sums of `key_state`."""
     state = way(key_state.OP, v)(k, v, k_spec, key_mask)
-    found, rows_z = way(attend.OP, q)(state, q, q_spec, q.dtype, True)
-    return found, rows_z, state
+    out, rows_z = way(attend.OP, q)(state, q, q_spec, q.dtype, True)
+    return out, rows_z, state
 
 
 def _pull_both(
@@ -121,8 +121,8 @@ def _pull_attend(
 ) -> tuple[Any, ...]:
     """Return the cotangents of the sums, in the units of their peak, and of q."""
     state, q, _ = given
-    found, dq = way(attend_vjp.OP, q)(*given, *kept, *cotangents, learn)
-    return in_units_of(state, found), dq
+    of_sums, dq = way(attend_vjp.OP, q)(*given, *kept, *cotangents, learn)
+    return in_units_of(state, of_sums), dq
 
 
 RECORDS = {

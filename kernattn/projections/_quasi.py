@@ -125,12 +125,12 @@ def _scramble(numbers: NDArray[np.uint64], generator: np.random.Generator) -> ND
     The first k numbers have no digits but the k leading ones, so the first k columns of L are all that is needed.
     """
     d, count = numbers.shape
-    found = np.zeros_like(numbers)
+    points = np.zeros_like(numbers)
     for digit in range(count):
         place = BITS - 1 - digit
         column = generator.integers(2**place, 2 ** (place + 1), size=(d, 1), dtype=np.uint64)
-        found ^= column * (numbers >> np.uint64(place) & np.uint64(1))
-    return found
+        points ^= column * (numbers >> np.uint64(place) & np.uint64(1))
+    return points
 
 
 @final

@@ -15,11 +15,11 @@ MARK = "__"  # between the name of a parameter and that of a parameter of its ow
 
 def nested(name: str, value: Any) -> dict[str, Any]:
     """Return the parameters of a kernel and of the kernels that it is made of, after its name; none of other values."""
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for own, each in _parameters(value).items():
-        found[f"{name}{MARK}{own}"] = each
-        found |= nested(f"{name}{MARK}{own}", each)
-    return found
+        parameters[f"{name}{MARK}{own}"] = each
+        parameters |= nested(f"{name}{MARK}{own}", each)
+    return parameters
 
 
 def changed(name: str, value: Any, given: dict[str, Any]) -> Any:

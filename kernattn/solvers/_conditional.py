@@ -112,7 +112,7 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
 
 def _checked(**arrays: Array) -> list[Float64]:
     """Return rows (b, n, d) on the host, which fit each other and vary."""
-    found = []
+    roots = []
     shapes, alike = [tuple(v.shape) for v in arrays.values()], arrays["z"].shape[: max(1, arrays["z"].ndim - 1)]
     for name, array in arrays.items():
         rows = to_numpy64(array)
@@ -125,8 +125,8 @@ def _checked(**arrays: Array) -> list[Float64]:
             raise ParameterError(f"{name} must be finite; it holds NaN or infinity")
         if not np.ptp(rows, axis=-2).all():
             raise ParameterError(f"{name} must not be the same in all rows of a column")
-        found.append(rows.reshape(-1, *rows.shape[-2:]))
-    return found
+        roots.append(rows.reshape(-1, *rows.shape[-2:]))
+    return roots
 
 
 def _scores(rows: Float64, beside: Array) -> Array:

@@ -246,12 +246,12 @@ def _at_the_data(
     left = targets[:, :, None] - (psi(rows) @ v).reshape(len(rows), c, count)
     left = left - process.noise[:, None] * rng.standard_normal(left.shape)
     landmarks = min(len(rows), MOST)
-    found = [
+    fits = [
         kernel_ridge(
             rows, left[:, i], kernel, penalty=float(at), num_landmarks=landmarks, method="rpcholesky", exact=True,
             tolerance=TOLERANCE, max_iterations=STEPS, rng=rng,
         )
         for i, at in enumerate(process._penalties)
     ]  # fmt: skip
-    weights = np.stack([fit._weights for fit in found], axis=1).reshape(len(rows), -1)
+    weights = np.stack([fit._weights for fit in fits], axis=1).reshape(len(rows), -1)
     return Draws(count, psi, None, kernel, frozen(rows), frozen(v), frozen(weights), process._vector)

@@ -214,9 +214,9 @@ class Asked(Hosted):
         outputs, pulled = self.function(with_lengthscales(self.phi, lengthscale), **named)
 
         def pull(g: tuple[Float64, ...]) -> tuple[Float64, ...]:
-            found = pulled(g)
-            pairs = zip(leaves(found["lengthscale"]), leaves(self.lengthscale), strict=True)
-            return (*(found[name] for name in self.arrays), *(dx for dx, leaf in pairs if leaf is not None))
+            cotangents = pulled(g)
+            pairs = zip(leaves(cotangents["lengthscale"]), leaves(self.lengthscale), strict=True)
+            return (*(cotangents[name] for name in self.arrays), *(dx for dx, leaf in pairs if leaf is not None))
 
         return outputs, pull
 
@@ -226,9 +226,11 @@ class Asked(Hosted):
         outputs, pulled = self.function(with_lengthscales(self.phi, beside(self.lengthscale, to_numpy64)), **named)
 
         def all_of(g: tuple[Array, ...]) -> dict[str, Any]:
-            found = pulled(tuple(map(to_numpy64, g)))
-            named = {name: _like(found[name], array) for name, array in self.arrays.items()}
-            return named | {"lengthscale": beside(found["lengthscale"], lambda each: _like(each, self.arrays["x"]))}
+            cotangents = pulled(tuple(map(to_numpy64, g)))
+            named = {name: _like(cotangents[name], array) for name, array in self.arrays.items()}
+            return named | {
+                "lengthscale": beside(cotangents["lengthscale"], lambda each: _like(each, self.arrays["x"]))
+            }
 
         return returned(self, outputs, self.arrays["x"]), all_of
 
@@ -306,11 +308,11 @@ def _evidence(phi: FeatureMap, x: Float64, y: Float64, noise: Float64, amplitude
         weights, shrunk = spectrum.weights(process._penalties), 1 / (spectrum.values[:, None] + process._penalties)
         gram = (spectrum.vectors * (shrunk @ g)) @ spectrum.vectors.T + (weights * (g / variance)) @ weights.T
         slopes = process.gradient
-        found = _of_rows(phi, x, y.reshape(len(x), -1), -gram / 2, weights * (g / variance))
-        found["y"] = (found["y"] - y.reshape(len(x), -1) * (g / variance)).reshape(y.shape)
-        found["noise"] = _of_scale(g * slopes.log_noise / process.noise, noise)
-        found["amplitude"] = _of_scale(g * slopes.log_amplitude / process.amplitude, amplitude)
-        return found
+        grads = _of_rows(phi, x, y.reshape(len(x), -1), -gram / 2, weights * (g / variance))
+        grads["y"] = (grads["y"] - y.reshape(len(x), -1) * (g / variance)).reshape(y.shape)
+        grads["noise"] = _of_scale(g * slopes.log_noise / process.noise, noise)
+        grads["amplitude"] = _of_scale(g * slopes.log_amplitude / process.amplitude, amplitude)
+        return grads
 
     return (np.asarray(process.log_evidence),), pulled
 
@@ -324,15 +326,15 @@ def _prediction(phi: FeatureMap, x: Float64, y: Float64, new: Float64, noise: Fl
         features, pull = features_and_pull(phi, rows)
         mean = of_mean(process, features, of_means)
         variance = of_variance(process, features, of_variances, lacking_of(process, rows, features))
-        found = _of_rows(phi, x, y.reshape(len(x), -1), mean.gram + variance.gram, mean.cross)
+        grads = _of_rows(phi, x, y.reshape(len(x), -1), mean.gram + variance.gram, mean.cross)
         of_new, lengthscales = pull(mean.features + variance.features)
         kernel = process._kernel_beside()
-        found["new"] = (of_new if kernel is None else of_new + pull_own(kernel, rows, variance.own)).reshape(new.shape)
-        found["lengthscale"] = added(found["lengthscale"], lengthscales)
-        found["y"] = found["y"].reshape(y.shape)
-        found["noise"] = _of_scale(mean.noise + variance.noise, noise)
-        found["amplitude"] = _of_scale(mean.amplitude + variance.amplitude, amplitude)
-        return found
+        grads["new"] = (of_new if kernel is None else of_new + pull_own(kernel, rows, variance.own)).reshape(new.shape)
+        grads["lengthscale"] = added(grads["lengthscale"], lengthscales)
+        grads["y"] = grads["y"].reshape(y.shape)
+        grads["noise"] = _of_scale(mean.noise + variance.noise, noise)
+        grads["amplitude"] = _of_scale(mean.amplitude + variance.amplitude, amplitude)
+        return grads
 
     return (np.asarray(process.mean(new)), np.asarray(process.variance(new))), pulled
 

@@ -192,8 +192,8 @@ def linear_model(
     points = np.stack([point for point, _, _ in fits], axis=1)
     scale = float(np.exp(points[size + 1, 0])) if loss == "huber" else np.nan
     steps, converged = max(steps for _, steps, _ in fits), all(converged for _, _, converged in fits)
-    found = frozen(points[:size].copy()), frozen(points[size].copy())
-    return LinearModel(phi, loss, penalty, steps, converged, scale, classes, *found)
+    coefficients = frozen(points[:size].copy()), frozen(points[size].copy())
+    return LinearModel(phi, loss, penalty, steps, converged, scale, classes, *coefficients)
 
 
 def _fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:

@@ -69,14 +69,14 @@ def choose_penalty(
     losses: dict[float, Float64] = {}
 
     def judge(penalty: float) -> None:
-        fits, found = [], []
+        fits, losses_left = [], []
         for fold, start in zip(folds, starts, strict=True):
             others = fold.others._replace(penalty=penalty * unit)
             point = minimise(others, start, size, ROUGHLY, STEPS, partial(_widths, turned.spread / shares.sum())).point
             fits.append(point)
             scores = fold.left.at(point, size).scores
-            found.append(fold.left.loss.judge(scores, fold.left.y, point[size + 1 :]).losses)
-        starts[:], losses[penalty] = fits, np.concatenate(found)
+            losses_left.append(fold.left.loss.judge(scores, fold.left.y, point[size + 1 :]).losses)
+        starts[:], losses[penalty] = fits, np.concatenate(losses_left)
 
     def least_of(losses: dict[float, Float64]) -> float:
         """Return the largest penalty that is as good as the best but for what fits leave."""
@@ -101,12 +101,12 @@ def choose_penalty(
 
 def _split(problem: Problem, digests: NDArray[np.uint64]) -> list[Fold]:
     """Return the folds whose other rows have targets that differ."""
-    found = []
+    folds = []
     for fold in range(FOLDS):
         left = digests % np.uint64(FOLDS) == fold
         if left.any() and np.ptp(problem.y[~left]) > 0:
-            found.append(Fold(*(problem.of_rows(np.flatnonzero(at)) for at in (~left, left))))
-    return found
+            folds.append(Fold(*(problem.of_rows(np.flatnonzero(at)) for at in (~left, left))))
+    return folds
 
 
 def _mean_curvature(problem: Problem, place: Place, size: int) -> float:

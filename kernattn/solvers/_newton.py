@@ -171,12 +171,12 @@ def minimise(
             converged = -SURE * slope / 2 <= tolerance * place.value
         if step == most or (converged and not sure):
             break
-        found = _step(problem, place, direction, slope, size)
-        if found is None:  # rounding is all that is left to find
+        next_place = _step(problem, place, direction, slope, size)
+        if next_place is None:  # rounding is all that is left to find
             break
-        last = converged and place.value - found.value <= tolerance * place.value
-        pairs.append((found.point - place.point, found.gradient - place.gradient))
-        place, since = found, since + 1
+        last = converged and place.value - next_place.value <= tolerance * place.value
+        pairs.append((next_place.point - place.point, next_place.gradient - place.gradient))
+        place, since = next_place, since + 1
         if last:
             break
     return Fit(place.point, step, converged)
@@ -216,7 +216,7 @@ def _two_loops(gradient: Float64, pairs: list[tuple[Float64, Float64]], solve: S
         share = float(step @ left) / curvature
         left -= share * change
         kept.append((step, change, curvature, share))
-    found = solve(left)
+    step_down = solve(left)
     for step, change, curvature, share in reversed(kept):
-        found += (share - float(change @ found) / curvature) * step
-    return found
+        step_down += (share - float(change @ step_down) / curvature) * step
+    return step_down

@@ -93,8 +93,8 @@ def hold_out(
     losses: dict[float, Float64] = {}
 
     def judged(penalty: float) -> list[Float64]:
-        found, losses[penalty] = _judge(turned, folds, points, penalty * unit, count, intercept)
-        return found
+        fits, losses[penalty] = _judge(turned, folds, points, penalty * unit, count, intercept)
+        return fits
 
     def mean_loss(penalty: float) -> float:
         return float(shares_left @ losses[penalty])
@@ -107,8 +107,8 @@ def hold_out(
     for penalty in (best * 10**0.5, best / 10**0.5):
         judged(penalty)
     best = min(losses, key=mean_loss)
-    found = _most_cautious(losses, best, shares_left, different) if cautious else best
-    return Choice(found * unit, mean_loss(best), found <= tens[-1])
+    chosen = _most_cautious(losses, best, shares_left, different) if cautious else best
+    return Choice(chosen * unit, mean_loss(best), chosen <= tens[-1])
 
 
 def _most_cautious(losses: dict[float, Float64], best: float, shares: Float64, different: int) -> float:
@@ -138,14 +138,14 @@ def _judge(
     turned: Rotated, folds: list[Fold], points: list[Float64], penalty: float, classes: int, intercept: bool
 ) -> tuple[list[Float64], Float64]:
     """Return the fits to the others of each fold, from points nearby, and log losses of the rows left out."""
-    found, all_losses = [], []
+    fits, all_losses = [], []
     for (others, left), point in zip(folds, points, strict=True):
         loss = Loss([others], classes, penalty, intercept)
         point, _, _ = descend(loss, _widths(turned, others, penalty, point), point, ROUGHLY, STEPS)
         losses, _ = judge(times(left.features, point[:-1]) + point[-1], left.codes)
-        found.append(point)
+        fits.append(point)
         all_losses.append(losses)
-    return found, np.concatenate(all_losses)
+    return fits, np.concatenate(all_losses)
 
 
 def _widths(turned: Rotated, others: Labelled, penalty: float, point: Float64) -> Coordinates:
@@ -158,9 +158,9 @@ def _widths(turned: Rotated, others: Labelled, penalty: float, point: Float64) -
 
 def _split(rows: Labelled, digests: NDArray[np.uint64], classes: int) -> list[Fold]:
     """Return the folds whose other rows have all classes."""
-    of, found = digests % np.uint64(FOLDS), []
+    of, folds = digests % np.uint64(FOLDS), []
     for fold in range(FOLDS):
         left = of == fold
         if left.any() and len(np.unique(rows.codes[~left])) == classes:
-            found.append(Fold(*(Labelled(*(each[which] for each in rows)) for which in (~left, left))))
-    return found
+            folds.append(Fold(*(Labelled(*(each[which] for each in rows)) for which in (~left, left))))
+    return folds

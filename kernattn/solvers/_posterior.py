@@ -45,9 +45,9 @@ class Posterior:
     def _lacking(kernel: Kernel, x: Array, y: Array | None, products: Array) -> Array:
         """Return k(x, y) - phi(x)^T phi(y), whose own diagonal rounding must not make negative."""
         xp, rows = namespace(products=products), widen(x)
-        found = kernel(rows, None if y is None else widen(y)) - products
+        covariance = kernel(rows, None if y is None else widen(y)) - products
         if y is not None:
-            return found
-        n = found.shape[-1]
-        own = xp.asarray(np.eye(n, dtype=bool), **placement(found))
-        return xp.where(own & (found < 0), xp.zeros_like(found), found)
+            return covariance
+        n = covariance.shape[-1]
+        own = xp.asarray(np.eye(n, dtype=bool), **placement(covariance))
+        return xp.where(own & (covariance < 0), xp.zeros_like(covariance), covariance)

@@ -169,9 +169,9 @@ def descend(loss_of: Loss, axes: Coordinates, start: Float64, part: float, most:
             raise StopIteration
 
     options = {"maxiter": most, "ftol": 0.0, "gtol": 0.0, "maxfun": 20 * most}
-    found = optimize.minimize(value, axes.of(start).ravel(), jac=True, method="L-BFGS-B", callback=end, options=options)
-    met = float(found.jac @ found.hess_inv.matvec(found.jac)) / 2 / found.fun
-    return axes.back(found.x.reshape(start.shape)), found.nit, max(left, met)
+    least = optimize.minimize(value, axes.of(start).ravel(), jac=True, method="L-BFGS-B", callback=end, options=options)
+    met = float(least.jac @ least.hess_inv.matvec(least.jac)) / 2 / least.fun
+    return axes.back(least.x.reshape(start.shape)), least.nit, max(left, met)
 
 
 def judge(scores: Float64, codes: NDArray[np.intp]) -> tuple[Float64, Float64]:

@@ -145,7 +145,7 @@ def sum_rows(rows: Rows) -> Moments:
         )
     counted = x.shape[0] if weights is None else int(np.count_nonzero(weights))
     beside_y = (frozen(part.copy()) for part in (cross[:, 1:], y_sums[0, 1:], y_sums[1:, 1:], shift))
-    found = Moments(
+    made = Moments(
         phi,
         counted,
         float(y_sums[0, 0]),
@@ -156,9 +156,9 @@ def sum_rows(rows: Rows) -> Moments:
         vector,
         "float64" if wide else "float32",
     )
-    if not (np.isfinite(y_sums).all() and np.isfinite(found.y_gram).all()):
+    if not (np.isfinite(y_sums).all() and np.isfinite(made.y_gram).all()):
         raise ParameterError("y must be smaller: sums of its squares are beyond float64")
-    return found
+    return made
 
 
 def average(y: Float64, weights: Float64 | None) -> Float64:

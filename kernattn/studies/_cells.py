@@ -59,14 +59,14 @@ def _redraw(sweep: Sweep, cell: Cell) -> tuple[dict[str, Any], int, str]:
     while True:
         rows += [sweep.trial(cell, sweep.generator(cell, draw)) for draw in range(len(rows), wanted)]
         draws = _stack(sweep, cell, rows)
-        found = dict((sweep.reduce or _means)(cell, draws, facts))
-        _check_stop(sweep, cell, found)
-        if stopped := _reason(sweep.stop, len(rows), facts | found, next(iter(draws))):
+        fields = dict((sweep.reduce or _means)(cell, draws, facts))
+        _check_stop(sweep, cell, fields)
+        if stopped := _reason(sweep.stop, len(rows), facts | fields, next(iter(draws))):
             shape = tuple(len(values) for values in sweep.along.values())
-            facts |= mark_unsettled(facts, found)
-            if twice := sorted(set(facts) & set(found)):
+            facts |= mark_unsettled(facts, fields)
+            if twice := sorted(set(facts) & set(fields)):
                 raise TrialFailed(f"{sweep.name}, cell {cell}: facts and trial both return {', '.join(twice)}")
-            return _fields(sweep, cell, facts | found, shape), len(rows), stopped
+            return _fields(sweep, cell, facts | fields, shape), len(rows), stopped
         wanted = min(2 * wanted, sweep.stop.limit)
 
 

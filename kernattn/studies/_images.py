@@ -56,8 +56,8 @@ def raster(image: Float64, count: int, rng: np.random.Generator) -> tuple[Float6
 
 def digits() -> tuple[Float64, Float64]:
     """Return images of 8 x 8 pixels (1797, 64), entries 0 to 1, and which digit each is: one-hot (1797, 10)."""
-    found = _datasets().load_digits()
-    return found.data / 16, np.eye(10)[found.target]
+    digits = _datasets().load_digits()
+    return digits.data / 16, np.eye(10)[digits.target]
 
 
 def real_rows(name: str, count: int, rng: RNG = None) -> Float64:

@@ -42,11 +42,11 @@ def is_settled(facts: Mapping[str, Any], name: str) -> Any:
 
 def means(facts: Mapping[str, Any], **draws: Any) -> dict[str, Any]:
     """Return the mean of every field over the redraws; an interval where facts and redraws say that these settle it."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, values in draws.items():
         value, *ends = mean_interval(values)
-        found |= with_ends(name, [value, *(np.where(is_settled(facts, name), end, np.nan) for end in ends)])
-    return found
+        fields |= with_ends(name, [value, *(np.where(is_settled(facts, name), end, np.nan) for end in ends)])
+    return fields
 
 
 def mark_unsettled(facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,10 +46,10 @@ def select(records: Iterable[Record], **wanted: Any) -> list[Record]:
 
 def group(records: Iterable[Record], *fields: str) -> dict[tuple[Any, ...], list[Record]]:
     """Return the records by their values of these fields, in the order in which the values first appear."""
-    found: dict[tuple[Any, ...], list[Record]] = {}
+    groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
-        found.setdefault(tuple(record[field] for field in fields), []).append(record)
-    return found
+        groups.setdefault(tuple(record[field] for field in fields), []).append(record)
+    return groups
 
 
 def spell(name: str) -> str:
@@ -91,10 +91,10 @@ def read_records(folder: str | PathLike[str]) -> list[Record]:
     if not (folder / RECORDS).is_file():
         raise FileFormatError(f"{folder} holds no study: there is no {RECORDS}")
     _stored(folder)
-    found = _parse([folder / RECORDS])
-    if found.bad:
-        warnings.warn(f"{folder / RECORDS}: {_reasons(found.bad)}; left out", stacklevel=2)
-    return list(found.records.values())
+    lines = _parse([folder / RECORDS])
+    if lines.bad:
+        warnings.warn(f"{folder / RECORDS}: {_reasons(lines.bad)}; left out", stacklevel=2)
+    return list(lines.records.values())
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -190,17 +190,17 @@ class Records:
                 "choose another folder (--out)"
             )
         replace_text(self._folder / CONFIG, json.dumps({"format": FORMAT, **config}, indent=2) + "\n")
-        found = _parse(self._folder / name for name in (RECORDS, SPARE))
-        if found.bad:
+        lines = _parse(self._folder / name for name in (RECORDS, SPARE))
+        if lines.bad:
             rejected = self._folder / REJECTED
             before = rejected.read_bytes() if rejected.exists() else b""
-            replace_bytes(rejected, before + b"".join(line for *_, line in found.bad))
-            for name in dict.fromkeys(name for name, *_ in found.bad):
-                reasons = _reasons(each for each in found.bad if each[0] == name)
+            replace_bytes(rejected, before + b"".join(line for *_, line in lines.bad))
+            for name in dict.fromkeys(name for name, *_ in lines.bad):
+                reasons = _reasons(each for each in lines.bad if each[0] == name)
                 warnings.warn(f"{self._folder / name}: {reasons}; moved to {REJECTED}", stacklevel=4)
         asked = set(self._cells)
-        self.done = {name: record for name, record in found.records.items() if name in asked}
-        spare = {name: record for name, record in found.records.items() if name not in asked}
+        self.done = {name: record for name, record in lines.records.items() if name in asked}
+        spare = {name: record for name, record in lines.records.items() if name not in asked}
         waiting = _parse([self._folder / SPARE]).records
         self._keep_spare(waiting | spare)  # a kill finds every record in one of the files at least
         self._order()
@@ -226,9 +226,9 @@ class Records:
         return self._order()
 
     def _order(self) -> list[Record]:
-        found = [self.done[name] for name in self._cells if name in self.done]
-        _settle(self._folder / RECORDS, _lines(found), always=True)
-        return found
+        kept = [self.done[name] for name in self._cells if name in self.done]
+        _settle(self._folder / RECORDS, _lines(kept), always=True)
+        return kept
 
     def __enter__(self) -> Self:
         return self

@@ -169,14 +169,14 @@ def render(name: str, draw: Callable[[], Any], size: str, formats: Sequence[str]
     """Return a figure in every format."""
     import matplotlib as mpl
 
-    found = {}
+    marks = {}
     with mpl.rc_context(style(size)):
         figure = draw()
         for form in formats:
             buffer = BytesIO()
             figure.savefig(buffer, format=form, dpi=DPI, metadata=_metadata(form, name, about))
-            found[form] = buffer.getvalue()
-    return found
+            marks[form] = buffer.getvalue()
+    return marks
 
 
 def _metadata(form: str, name: str, about: str) -> dict[str, Any]:

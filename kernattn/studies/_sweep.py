@@ -234,10 +234,10 @@ def plain_values(name: str, values: Any) -> tuple[Any, ...]:
     """Return the values of an axis as Python's own strings, booleans, integers and floats, which must differ."""
     if isinstance(values, str) or not isinstance(values, tuple | list | range | np.ndarray) or len(values) == 0:
         raise ParameterError(f"{name} must be a list of at least one value; got {shown(values)}")
-    found = tuple(_plain(name, value) for value in values)
-    if len({canonical(value) for value in found}) < len(found):
-        raise ParameterError(f"{name} must not repeat a value; got {', '.join(map(str, found))}")
-    return found
+    plain = tuple(_plain(name, value) for value in values)
+    if len({canonical(value) for value in plain}) < len(plain):
+        raise ParameterError(f"{name} must not repeat a value; got {', '.join(map(str, plain))}")
+    return plain
 
 
 def _plain(name: str, value: Any) -> Any:

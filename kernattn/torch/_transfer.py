@@ -328,13 +328,13 @@ def _named(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None) -> t
 
 def _places(model: Any) -> dict[str, SoftmaxAttention]:
     instance_of("model", model, nn.Module)
-    found = {name: each for name, each in model.named_modules() if isinstance(each, SoftmaxAttention)}
-    if not found or "" in found:
+    places = {name: each for name, each in model.named_modules() if isinstance(each, SoftmaxAttention)}
+    if not places or "" in places:
         raise ParameterError(
             f"model must hold modules SoftmaxAttention, by which a transfer knows its attention; got "
-            f"{type(model).__name__}" + " itself one" * bool(found)
+            f"{type(model).__name__}" + " itself one" * bool(places)
         )
-    return found
+    return places
 
 
 def _swap(model: nn.Module, places: dict[str, SoftmaxAttention], made: Transfer) -> Swap:

@@ -163,8 +163,8 @@ def _bias(heads: Heads, head: int, seen: Sequence[Rows], place: Place) -> float:
     def error(bias: float) -> float:
         return _error(replace(one, near_bias=(float(bias),)), 0, [_only(each, head) for each in some], place)
 
-    found = [error(bias) for bias in BIASES]
-    best = int(np.argmin(found))
+    errors = [error(bias) for bias in BIASES]
+    best = int(np.argmin(errors))
     low, high = BIASES[max(best - 1, 0)], BIASES[min(best + 1, len(BIASES) - 1)]
     tried = {error(bias): float(bias) for bias in np.linspace(low, high, 9)}
     return tried[min(tried)]

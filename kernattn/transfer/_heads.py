@@ -276,11 +276,11 @@ class Heads:
         axis = self._axis(q, k)
         if len(self.maps) == 1:
             return [run(0, *(x for x in (q, k, v) if x is not None), mask)]
-        found = []
+        outs = []
         for at in range(len(self.maps)):
             parts = [_taken(x, at, axis) for x in (q, k, v) if x is not None]
-            found.append(run(at, *parts, None if mask is None else _taken(mask, at, axis + 1)))
-        return found
+            outs.append(run(at, *parts, None if mask is None else _taken(mask, at, axis + 1)))
+        return outs
 
     def _gathered(
         self, run: Callable[..., tuple[Array, State]], q: Array, k: Array, v: Array, mask: Array | None
@@ -321,12 +321,12 @@ class Heads:
             return [state]
         if state.fingerprint != self.fingerprint:
             raise StateMismatchError("state must be of these maps; got one of others")
-        found: list[State | None] = []
+        states: list[State | None] = []
         for at, phi in enumerate(self.maps):
             parts = {n: _taken(getattr(state, n), at, axis + 2 - t) for n, t in TRAILING.items() if n in kind._fields}
             parts["peak"] = parts["peak"][..., : _peaks(phi, like)]
-            found.append(kind(**parts, fingerprint=phi.fingerprint))
-        return found
+            states.append(kind(**parts, fingerprint=phi.fingerprint))
+        return states
 
     def _joined(self, states: Sequence[State], axis: int) -> State:
         """Return one state of those of all maps."""

@@ -208,8 +208,8 @@ def layer_file(folder: Path, index: int) -> Path:
 
 def layer_files(folder: Path) -> dict[int, Path]:
     """Return the files of layers that were fitted, by their numbers."""
-    found = ((path.stem.removeprefix("layer-"), path) for path in folder.glob("layer-*.npz"))
-    return {int(number): path for number, path in sorted(found) if number.isdecimal()}
+    named = ((path.stem.removeprefix("layer-"), path) for path in folder.glob("layer-*.npz"))
+    return {int(number): path for number, path in sorted(named) if number.isdecimal()}
 
 
 def write_layer(folder: Path, index: int, layer: Layer) -> None:

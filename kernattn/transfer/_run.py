@@ -149,7 +149,7 @@ def _begin(place: Path, asked: Settings, digest: str) -> None:
 
 def _warn_of_random(made: Transfer) -> None:
     """Warn of heads that have a random map."""
-    found = {layer.name: layer.random_heads for layer in made.layers if layer.random_heads}
-    if found:
-        told = "; ".join(f"{name}: {', '.join(map(str, heads))}" for name, heads in found.items())
+    at_random = {layer.name: layer.random_heads for layer in made.layers if layer.random_heads}
+    if at_random:
+        told = "; ".join(f"{name}: {', '.join(map(str, heads))}" for name, heads in at_random.items())
         warnings.warn(f"a fit was no better than a random map, which these have: {told}", stacklevel=4)

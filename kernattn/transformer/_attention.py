@@ -188,11 +188,11 @@ def layer_name(layer: int) -> str:
 def resolve_attention(attention: Kind | Transfer | Sequence[Kind], layers: int) -> list[HeadAttention]:
     """Return the attention of each layer, from one for all, a list of them, or a transfer."""
     if isinstance(attention, Transfer):
-        found = {layer.name: layer.heads for layer in attention.layers}
+        maps = {layer.name: layer.heads for layer in attention.layers}
         names = [layer_name(layer) for layer in range(layers)]
-        if not found.keys() <= set(names):
-            raise ParameterError(f"attention must be a transfer of a model of {layers} layers; got {[*found]}")
-        return [_resolve_one(found.get(name)) for name in names]
+        if not maps.keys() <= set(names):
+            raise ParameterError(f"attention must be a transfer of a model of {layers} layers; got {[*maps]}")
+        return [_resolve_one(maps.get(name)) for name in names]
     if not isinstance(attention, list | tuple):
         return [_resolve_one(attention)] * layers
     if len(attention) != layers:

@@ -81,13 +81,13 @@ def _expert_weight(given: Arrays, place: str, kind: str, part: str, experts: Exp
     """Return the weights of all experts, of the shared one, or of what chooses."""
     if kind == "experts":
         assert experts is not None
-        found: list[NDArray[Any]] = []
+        rows: list[NDArray[Any]] = []
         for i in range(experts.num_experts):  # a file may claim any number: the first that lacks ends it
             value = given.get(f"{place}.experts.{i}.{part}_proj.weight")
-            if value is None or (found and found[0].shape != value.T.shape):
+            if value is None or (rows and rows[0].shape != value.T.shape):
                 return None
-            found.append(value.T)
-        return np.stack(found)
+            rows.append(value.T)
+        return np.stack(rows)
     if kind == "router":
         return transpose_weight(given, f"{place}.gate.weight")
     if part == "weight":

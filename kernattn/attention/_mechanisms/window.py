@@ -182,9 +182,9 @@ def window_attention_step(
     """
     check_arrays("qkv", q, k, v, phi=feature_map(phi), key_mask=key_mask, tokens=False)
     window = window_of(state)
-    found = _step_in_loops(state, q, k, v, phi, window, key_mask, near_bias, backend)
-    if found is not None:
-        return found
+    stepped = _step_in_loops(state, q, k, v, phi, window, key_mask, near_bias, backend)
+    if stepped is not None:
+        return stepped
     mask = None if key_mask is None else key_mask[..., None]
     q, k, v = (x[..., None, :] for x in (q, k, v))
     out, after = window_attention(

@@ -276,8 +276,8 @@ def _draws(asked: Asked, seen: Rows) -> dict[str, list[FeatureMap]]:
     request = Request(
         asked.kernel, dim, asked.num_features, "auto", projection, data, asked.rng, asked.objective
     )  # fmt: skip
-    found = candidates(request)
-    return {name: [phi.redraw(asked.rng) for _ in range(DRAWS)] for name, phi in found.items()}
+    maps = candidates(request)
+    return {name: [phi.redraw(asked.rng) for _ in range(DRAWS)] for name, phi in maps.items()}
 
 
 def _best_random(maps: dict[str, list[FeatureMap]], whole: Target) -> tuple[str, FeatureMap]:
@@ -292,15 +292,15 @@ def _best_random(maps: dict[str, list[FeatureMap]], whole: Target) -> tuple[str,
 
 def _start(asked: Asked, maps: list[FeatureMap], trainer: Target) -> tuple[MapSpec, MapSpec]:
     """Return the specs of the draw that a fit begins with: the one that errs least, as the kind makes it."""
-    found: list[tuple[float, int, tuple[MapSpec, MapSpec]]] = []
+    starts: list[tuple[float, int, tuple[MapSpec, MapSpec]]] = []
     for phi in maps:
         specs: Any = phi.query_spec, phi.key_spec
         of_all = asked.objective == "kernel" and asked.kind == "omega"
         if of_all or all(spec.per_feature for spec in specs):
             begun = [start_of(spec, asked.kind) for spec in specs]
             whole = Fitted(asked.kernel, asked.kind, begun[0], begun[1], 0.0, "", 0.0)
-            found.append((trainer.measured(whole).error, len(found), specs))
-    return min(found)[2]
+            starts.append((trainer.measured(whole).error, len(starts), specs))
+    return min(starts)[2]
 
 
 def asked_of(request: Request) -> Asked:

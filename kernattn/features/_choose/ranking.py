@@ -105,18 +105,18 @@ def measure_until_decided(
         least = alive[int(np.argmin(mean))]
         beaten |= {n: (least, float(by)) for n, by, e in zip(alive, mean, spread, strict=True) if by > SURE * e}
         alive = [name for name in alive if name not in beaten]
-    found = {name: _measurement(each) for name, each in draws.items()}
+    measured = {name: _measurement(each) for name, each in draws.items()}
     for name, (by, distance) in reversed(beaten.items()):
-        if not 0 < found[name].error < np.inf:
+        if not 0 < measured[name].error < np.inf:
             continue  # some draws were exact: there is no ratio
-        factor = found[by].error * float(np.exp(distance / 2)) / found[name].error
-        error, deviation, low, high, _ = found[name]
-        found[name] = Measurement(factor * error, factor * deviation, factor * low, factor * high, None)
+        factor = measured[by].error * float(np.exp(distance / 2)) / measured[name].error
+        error, deviation, low, high, _ = measured[name]
+        measured[name] = Measurement(factor * error, factor * deviation, factor * low, factor * high, None)
     if target.uniform is None:
-        return found
+        return measured
     if tells:
         _compare_with_uniform(draws, maps, target, seeds)
-    return {name: each._replace(over_uniform_each=_over_uniform(draws[name])[0]) for name, each in found.items()}
+    return {name: each._replace(over_uniform_each=_over_uniform(draws[name])[0]) for name, each in measured.items()}
 
 
 def _redraw(draws: list[Measured], phi: FeatureMap, target: Target, seeds: Sequence[np.random.SeedSequence]) -> None:
@@ -160,11 +160,11 @@ def _over_uniform(draws: Sequence[Measured]) -> tuple[tuple[float, ...], tuple[f
 
 def _ends(kinds: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the low and the high ends of 95 % intervals of the typical roots of squares, for each kind of them."""
-    found = []
+    ends = []
     for squares in kinds:
         value, spread = _typical(squares)
-        found.append([value * float(np.exp(sign * STUDENT[len(squares)] * spread)) for sign in (-1, 1)])
-    low, high = zip(*found, strict=True) if found else ((), ())
+        ends.append([value * float(np.exp(sign * STUDENT[len(squares)] * spread)) for sign in (-1, 1)])
+    low, high = zip(*ends, strict=True) if ends else ((), ())
     return low, high
 
 

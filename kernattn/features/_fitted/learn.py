@@ -73,14 +73,14 @@ class Scaling(NamedTuple):
 
     def numbers(self, spec: MapSpec, names: tuple[str, ...]) -> dict[str, Float64]:
         """Return the numbers of a spec for such rows."""
-        found: dict[str, Float64] = {}
+        numbers: dict[str, Float64] = {}
         for name in names:
             number = getattr(spec, name)
             if number is not None:
-                found[name] = number * self.size ** {"omega": 1, "offset": 0, "row_weights": 2}[name]
-        if "offset" in found:
-            found["offset"] = found["offset"] + self._shift(spec.kind, np.asarray(spec.omega))
-        return found
+                numbers[name] = number * self.size ** {"omega": 1, "offset": 0, "row_weights": 2}[name]
+        if "offset" in numbers:
+            numbers["offset"] = numbers["offset"] + self._shift(spec.kind, np.asarray(spec.omega))
+        return numbers
 
     def spec(self, base: MapSpec, numbers: dict[str, Float64]) -> MapSpec:
         """Return the spec that has these numbers for rows as they are."""

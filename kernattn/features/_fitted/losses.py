@@ -55,8 +55,8 @@ def attention_loss(
     record = RECORDS[name]
     outputs = record.forward(way, given)
     rest = outputs[0] - exact @ values
-    found = record.backward(way, False, given, record.kept_of(outputs), (2 * rest,) + (None,) * causal)
-    of_inputs = record.by_input(found)
+    grads = record.backward(way, False, given, record.kept_of(outputs), (2 * rest,) + (None,) * causal)
+    of_inputs = record.by_input(grads)
     pulled = (
         pull_logs(x, spec, of_inputs[side].x) for x, spec, side in zip((batch.q, batch.k), specs, "qk", strict=True)
     )
@@ -122,6 +122,6 @@ def kernel_loss(
     g = 2 * factor * rest * np.exp(-log)
     pulled = []
     for x, spec, cotangent in ((batch.q, specs[0], g @ fk), (batch.k, specs[1], g.T @ fq)):
-        found = features_vjp.OP.implementation(x)(x, spec, np.ascontiguousarray(cotangent), True)
-        pulled.append({name: part for name in found._fields[1:] if (part := getattr(found, name)) is not None})
+        grads = features_vjp.OP.implementation(x)(x, spec, np.ascontiguousarray(cotangent), True)
+        pulled.append({name: part for name in grads._fields[1:] if (part := getattr(grads, name)) is not None})
     return float(np.sum(factor * rest**2)), (pulled[0], pulled[1])

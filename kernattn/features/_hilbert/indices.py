@@ -25,12 +25,12 @@ def largest(count: int, d: int, first: int, value: Callable[[Indices], Float64])
     """
     sizes = np.full(d, max(2, int(np.ceil(count ** (1 / d))) + 1))
     while True:
-        found = grid(tuple(int(size) for size in sizes), first)
-        values = value(found)
+        indices = grid(tuple(int(size) for size in sizes), first)
+        values = value(indices)
         order = np.argsort(-values, kind="stable")[:count]
         least = values[order[-1]]
         ends = np.full((d, d), first) + np.diag(sizes)
         beyond = value(ends.astype(np.int64)) > least
         if not beyond.any() or np.prod(np.where(beyond, 2 * sizes, sizes).astype(float)) > LARGEST:
-            return found[order]
+            return indices[order]
         sizes = np.where(beyond, np.ceil(1.5 * sizes), sizes).astype(int)

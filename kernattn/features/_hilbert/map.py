@@ -199,12 +199,12 @@ class Hilbert(DeterministicMap):
     @lazy
     def _along(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64] | None]]:
         """Return the functions of each axis, and which of them each feature has: None where it is that of its place."""
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64] | None]] = []
+        blocks: list[tuple[NDArray[np.int64], NDArray[np.int64] | None]] = []
         for column in self.indices.T:
             which, back = np.unique(column, return_inverse=True)
             same = np.array_equal(back, np.arange(len(which)))
-            found.append((which, None if same else back.reshape(-1)))
-        return found
+            blocks.append((which, None if same else back.reshape(-1)))
+        return blocks
 
     def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Any]]:
         xp = namespace(x=x)
@@ -227,8 +227,8 @@ class Hilbert(DeterministicMap):
         if isinstance(self.kernel, Periodic):
             return None
         known = np.where(self._own_scales > 0, self._own_scales, np.inf)
-        found = pull_density(self.kernel, self.frequencies, of_scales / (2 * known))
-        return beside(found, lambda each: constant(namespace(x=x), each, x.dtype, x))
+        cotangents = pull_density(self.kernel, self.frequencies, of_scales / (2 * known))
+        return beside(cotangents, lambda each: constant(namespace(x=x), each, x.dtype, x))
 
     def _bias(self, x: Float64, y: Float64) -> Float64:
         return bias_of(self.mean(x, y), self.kernel.pairs(x, y))

@@ -55,8 +55,8 @@ def _takes_old_order(function: F) -> F:
         if isinstance(kwargs.get("landmarks"), str):
             kwargs["method"] = kwargs.pop("landmarks")
             warn_user("nystrom(landmarks=) of a name is now method=")
-        found: Nystrom = function(*args, **kwargs)
-        return found
+        phi: Nystrom = function(*args, **kwargs)
+        return phi
 
     return nystrom  # type: ignore[return-value]
 

@@ -221,8 +221,8 @@ class Nystrom(FeatureMap):
         factors = np.where(both, -1 / (a * b * (a + b)), np.where(one, 1 / (a * apart), 0.0))
         factors = np.where(one.T, factors.T, factors)
         inner = vectors.T @ of_root @ vectors
-        found: Float64 = vectors @ (factors * (inner + inner.T) / 2) @ vectors.T
-        return found
+        gradient: Float64 = vectors @ (factors * (inner + inner.T) / 2) @ vectors.T
+        return gradient
 
     def _kept(self, dtype: str) -> NDArray[np.bool_]:
         """Return which directions the dtype resolves, (m,)."""

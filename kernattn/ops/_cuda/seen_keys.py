@@ -24,14 +24,14 @@ def mask_of_seen_keys(
     n = has_cotangent.shape[-1]
     has_cotangent = sum_onto(cupy, has_cotangent, (*key_lead, n), cupy.max)
     if not causal:
-        found = cupy.broadcast_to(cupy.max(has_cotangent, axis=-1, keepdims=True) > 0, (*key_lead, length))
+        seen = cupy.broadcast_to(cupy.max(has_cotangent, axis=-1, keepdims=True) > 0, (*key_lead, length))
     else:
         later = cupy.flip(cupy.cumsum(cupy.flip(has_cotangent, axis=-1), axis=-1, dtype=cupy.int64), axis=-1) + int(end)
         if runs is not None:
             later = later - _after_runs(later, runs)
         before = cupy.broadcast_to(later[..., :1], (*key_lead, max(0, length - n)))
-        found = cupy.concatenate([before, later[..., max(0, n - length) :]], axis=-1) > 0
-    return broadcast(found if key_mask is None else found & key_mask, key_lead, 1).view(cupy.uint8)
+        seen = cupy.concatenate([before, later[..., max(0, n - length) :]], axis=-1) > 0
+    return broadcast(seen if key_mask is None else seen & key_mask, key_lead, 1).view(cupy.uint8)
 
 
 def _after_runs(later: Array, runs: Array) -> Array:

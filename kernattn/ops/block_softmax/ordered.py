@@ -46,9 +46,9 @@ def order_of(tokens: Tokens, heads: NDArray[np.int64]) -> tuple[Order | None, ND
     """Return the order of keys that a part wants, if any, and heads (R, 3) of k, v and the mask numbered therein."""
     if tokens is None:
         return None, heads
-    found = [np.unique(heads[:, at], return_inverse=True) for at in range(3)]
+    heads_met = [np.unique(heads[:, at], return_inverse=True) for at in range(3)]
     once = len(np.unique(tokens)) == len(tokens)
-    return Order(tokens, once, *(x for x, _ in found)), np.stack([at.reshape(-1) for _, at in found], axis=-1)
+    return Order(tokens, once, *(x for x, _ in heads_met)), np.stack([at.reshape(-1) for _, at in heads_met], axis=-1)
 
 
 def reorder(
@@ -58,16 +58,16 @@ def reorder(
     _, dim, length, e = sizes
     given = [(_numbers(k), dim, order.k), (_numbers(v), e, order.v)]
     given += [(x, 1, order.rows) for x in (mask, bias) if x.size > 0]
-    found = [np.empty((len(heads), len(order.tokens), width), x.dtype) for x, width, heads in given]
+    taken = [np.empty((len(heads), len(order.tokens), width), x.dtype) for x, width, heads in given]
 
     def take(low: int, high: int) -> None:
-        for (x, width, numbers), y in zip(given, found, strict=True):
+        for (x, width, numbers), y in zip(given, taken, strict=True):
             heads = x.reshape(-1, length, width)
             for head in range(low, min(high, len(numbers))):
                 np.take(heads[numbers[head]], order.tokens, axis=0, out=y[head], mode="clip")
 
-    share(take, max(len(numbers) for *_, numbers in given), sum(y.nbytes for y in found) / BYTES_PER_SECOND)
-    ordered = [y.reshape(-1) for y in found]
+    share(take, max(len(numbers) for *_, numbers in given), sum(y.nbytes for y in taken) / BYTES_PER_SECOND)
+    ordered = [y.reshape(-1) for y in taken]
     for y in ordered:
         y.setflags(write=False)
     if bias.size > 0:

@@ -29,13 +29,13 @@ def answer_heads(
     """Return outputs and log normalisers; each of several heads has parts of its own, along the last leading axis."""
     if len(heads) == 1:
         return _answer(xp, q, k, v, scale, heads[0], mask, bias)
-    found = []
+    answers = []
     for head, parts in enumerate(heads):
         of_q, of_k, of_v, *rows = each_head(head, (3, 3, 3, 2, 2), q, k, v, mask, bias)
-        found.append(_answer(xp, of_q, of_k, of_v, scale, parts, *rows))
+        answers.append(_answer(xp, of_q, of_k, of_v, scale, parts, *rows))
     lead = np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in (q, k, v)))[:-1]
     outs, logs = ([xp.broadcast_to(x, (*lead, *x.shape[x.ndim - axes :])) for x in found_] for found_, axes in (
-        ([out for out, _ in found], 2), ([log for _, log in found], 1)
+        ([out for out, _ in answers], 2), ([log for _, log in answers], 1)
     ))  # fmt: skip
     return xp.stack(outs, axis=-3), xp.stack(logs, axis=-2)
 
@@ -89,7 +89,7 @@ def sums_over(
 def _sums(xp: ModuleType, part: Part, begin: Callable[[Integers], Visit], like: PeakedSum) -> PeakedSum:
     """Return the sums of every row over one part."""
     *lead, n, e = like.s.shape
-    found = [empty(xp, tuple(lead), 1, 1, e, like.s.dtype, like.s)]  # of a row that is in no tile
+    sums = [empty(xp, tuple(lead), 1, 1, e, like.s.dtype, like.s)]  # of a row that is in no tile
     place, at = np.zeros(n, np.int64), 1
     for tiles, visits in _batches(part):
         first, count = part.tiles[tiles, 0], part.tiles[tiles, 1]
@@ -102,9 +102,9 @@ def _sums(xp: ModuleType, part: Part, begin: Callable[[Integers], Visit], like: 
         total = empty(xp, (*lead, len(tiles)), SIDE, SIDE, e, like.s.dtype, like.s)
         for keys, seen in visits:
             total = merge(xp, total, visit(keys, seen))
-        found.append(PeakedSum(*(xp.reshape(x, (*lead, there.size, *x.shape[len(lead) + 2 :])) for x in total)))
+        sums.append(PeakedSum(*(xp.reshape(x, (*lead, there.size, *x.shape[len(lead) + 2 :])) for x in total)))
     rows = indices(xp, place, like.s)
-    s, z, peak = (xp.concat(list(x), axis=len(lead)) for x in zip(*found, strict=True))
+    s, z, peak = (xp.concat(list(x), axis=len(lead)) for x in zip(*sums, strict=True))
     return PeakedSum(xp.take(s, rows, axis=-2), xp.take(z, rows, axis=-1), xp.take(peak, rows, axis=-1))
 
 

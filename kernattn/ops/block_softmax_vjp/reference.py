@@ -80,9 +80,10 @@ def block_softmax_vjp(
         db = db + xp.sum(slopes, axis=-2)
     dq = xp.concat(told_rows, axis=-2)
     of_scores = sum_onto(xp, xp.where(alive, dq, xp.zeros_like(dq)), shapes[0])
-    found = (scale * of_scores, dk, dv)
+    cotangents = (scale * of_scores, dk, dv)
     dq, dk, dv = (
-        xp.astype(sum_onto(xp, x, shape), kind, copy=False) for x, shape, kind in zip(found, shapes, kinds, strict=True)
+        xp.astype(sum_onto(xp, x, shape), kind, copy=False)
+        for x, shape, kind in zip(cotangents, shapes, kinds, strict=True)
     )
     if key_bias is not None:
         db = xp.astype(sum_onto(xp, db, tuple(key_bias.shape)), key_bias.dtype, copy=False)

@@ -23,9 +23,9 @@ def causal_vjp(
     """Leave maps that the loops do not take, and in float64 what is far from ordinary, to array operations."""
     dtype = accumulation(v)
     if loops_take(q_spec, k_spec):
-        found = in_loops(q, k, v, q_spec, k_spec, state, key_mask, segment_ids, out, normaliser, g, after, learn)
-        if found is not None:
-            return found
+        cotangents = in_loops(q, k, v, q_spec, k_spec, state, key_mask, segment_ids, out, normaliser, g, after, learn)
+        if cotangents is not None:
+            return cotangents
         dtype = np.dtype(np.float64)
     tokens = widen(dtype, q, k, v, q_spec, k_spec, state, key_mask, segment_ids)
     dq, dk, dv, before = _recomputed(tokens, widen(dtype, g, after, learn))

@@ -60,14 +60,14 @@ def causal_vjp(
     q, queries, ghat = over_normalisers(xp, q, q_spec, out, normaliser, g)
     k, keys, values = admit_keys(xp, k, v, k_spec, mask)
 
-    found: Cotangents = _own_key(queries, ghat, keys, values, mask)
+    cotangents: Cotangents = _own_key(queries, ghat, keys, values, mask)
     tokens = _pad(xp, Tokens(queries, ghat, keys, values, mask, segment))
     half = 1
     while half < n:
         more = _meet(xp, tokens, half, n)
-        found = found[0] + more[0], found[1] + more[1], found[2] + more[2]
+        cotangents = cotangents[0] + more[0], cotangents[1] + more[1], cotangents[2] + more[2]
         half *= 2
-    of_queries, of_keys, dv = found
+    of_queries, of_keys, dv = cotangents
 
     before = None
     if state is not None:
@@ -91,8 +91,8 @@ def _own_key(queries: ScaledFeatures, ghat: Array, keys: ScaledFeatures, v: Arra
     factor = weight(xp, xp.where(has_cotangent, queries.log_scale + keys.log_scale, -xp.inf))  # (..., n, M | 1)
     d = xp.sum(ghat[..., :-1] * v, axis=-1, keepdims=True) + ghat[..., -1:]  # (..., n, 1)
     total = xp.sum(queries.values * keys.values * factor, axis=-1, keepdims=True)
-    found = d * keys.values * factor, d * queries.values * factor, total * ghat[..., :-1]
-    of_queries, of_keys, dv = (xp.where(has_cotangent, x, xp.zeros_like(x)) for x in found)
+    cotangents = d * keys.values * factor, d * queries.values * factor, total * ghat[..., :-1]
+    of_queries, of_keys, dv = (xp.where(has_cotangent, x, xp.zeros_like(x)) for x in cotangents)
     return of_queries, of_keys, dv
 
 
@@ -155,12 +155,12 @@ def _pairs(
     d = xp.matmul(ghat, xp.matrix_transpose(both))  # (..., h, h), query by key
     weights = xp.matmul(q_weights, xp.matrix_transpose(k_weights))
     of_key = seen & xp.any(of_query, axis=-2, keepdims=True)
-    found = (
+    cotangents = (
         (of_query, q_factor * xp.matmul(d, k_weights)),
         (of_key, k_factor * xp.matmul(xp.matrix_transpose(d), q_weights)),
         (of_key, xp.matmul(xp.matrix_transpose(weights), ghat[..., :-1])),
     )
-    of_queries, of_keys, dv = (xp.where(some, x, xp.zeros_like(x)) for some, x in found)
+    of_queries, of_keys, dv = (xp.where(some, x, xp.zeros_like(x)) for some, x in cotangents)
     return of_queries, of_keys, dv
 
 

@@ -33,17 +33,17 @@ def hybrid(
     given = v.dtype
     q, k, v = widen(accumulation(v), q, k, v)
     streams = require_streams(plan, causal, state is not None).streams
-    found = None
+    lagged = None
     if len(streams) == 1 and q.shape[-2] == k.shape[-2] and is_lag(streams[0]):
         shape = (*np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2]), *v.shape[-2:])
-        found = _lagged(q, k, v, q_spec, k_spec, streams[0], state, key_mask, segment_ids, shape)
-    if found is None:
+        lagged = _lagged(q, k, v, q_spec, k_spec, streams[0], state, key_mask, segment_ids, shape)
+    if lagged is None:
         made = join(
             features.causal, block_softmax, q, k, v, q_spec, k_spec, scale, plan, within, causal,
             state, key_mask, segment_ids, near_bias, keep,
         )  # fmt: skip
         return narrow(made[0], given), *made[1:]
-    far, normaliser, after = found
+    far, normaliser, after = lagged
     near, lse = block_softmax(q, k, v, scale, within, key_mask, None)
     shares, normaliser = shares_of(np, exact(np, lse, near_bias), normaliser)
     _blend(near, far, *shares)

@@ -54,9 +54,9 @@ def join(
 
 def require_streams(plan: Plan, cut: bool, begun: bool) -> Streams:
     """Return the streams of a plan that has some."""
-    found = streams_of(plan, cut, begun)
-    assert found is not None, "the caller asked whether the plan has streams"
-    return found
+    met = streams_of(plan, cut, begun)
+    assert met is not None, "the caller asked whether the plan has streams"
+    return met
 
 
 def rows_and_spec(x: Array, spec: Map) -> tuple[Any, MapSpec | None]:

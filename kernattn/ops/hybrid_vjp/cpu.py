@@ -30,16 +30,16 @@ def hybrid_vjp(
     given = Given(q, k, v, q_spec, k_spec, scale, plan, within, causal, state, key_mask, segment_ids, near_bias)
     made = Made(out, normaliser, near, near_lse, g, after)
     dtype = accumulation(given.v)
-    found = None
+    cotangents = None
     if loops_take(given.q_spec, given.k_spec):
         q, k, v, out, g = widen(dtype, given.q, given.k, given.v, made.out, made.g)
         if _ordinary(q, k, given.scale, made.near_lse, made.normaliser.peak):
             wide = given._replace(q=q, k=k, v=v)
             given_made = made._replace(out=out, g=g)
-            found = pull_lagged(wide, given_made, learn) or pull_parts(PARTS, wide, given_made, learn)
-    if found is None:
-        found = _recomputed(given, made, learn)
-    dq, dk, dv, before, of_bias = found
+            cotangents = pull_lagged(wide, given_made, learn) or pull_parts(PARTS, wide, given_made, learn)
+    if cotangents is None:
+        cotangents = _recomputed(given, made, learn)
+    dq, dk, dv, before, of_bias = cotangents
     if given.state is not None and before is not None:
         before = PeakedSum(*(narrow(x, y.dtype) for x, y in zip(before, given.state, strict=True)))
     if given.near_bias is not None and of_bias is not None:

@@ -80,10 +80,10 @@ def pull_parts(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangent
     if host and len(streams) == 1:  # all queries then, also those that see no key yet: these are not copied
         streams = require_streams(given.plan, given.causal, not streams[0].reverse).streams
     for stream in streams:
-        found = _of_stream(parts.causal_vjp, stream, given, made.after, out, normaliser, g, learn)
-        if found is None:
+        cotangents = _of_stream(parts.causal_vjp, stream, given, made.after, out, normaliser, g, learn)
+        if cotangents is None:
             return None
-        of_q, of_k, of_v, of_state = found
+        of_q, of_k, of_v, of_state = cotangents
         q_numbers, k_numbers = added(q_numbers, of_q), added(k_numbers, of_k)
         dq = _with(dq, of_q.x, stream, stream.token_of_query)
         dk, dv = (_with(x, y, stream, stream.token_of_key) for x, y in ((dk, of_k.x), (dv, of_v)))

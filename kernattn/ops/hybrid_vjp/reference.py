@@ -38,8 +38,8 @@ def pull_wide(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangents
         return xp.astype(x, dtype, copy=False)
 
     rows = {name: wide(getattr(given, name)) for name in "qkv"}
-    found = pull_parts(parts, given._replace(**rows), made._replace(out=wide(made.out), g=wide(made.g)), learn)
-    assert found is not None
-    dq, dk, dv, *rest = found
+    cotangents = pull_parts(parts, given._replace(**rows), made._replace(out=wide(made.out), g=wide(made.g)), learn)
+    assert cotangents is not None
+    dq, dk, dv, *rest = cotangents
     dq, dk = (y._replace(x=xp.astype(y.x, x.dtype, copy=False)) for y, x in ((dq, given.q), (dk, given.k)))
     return dq, dk, xp.astype(dv, given.v.dtype, copy=False), *rest

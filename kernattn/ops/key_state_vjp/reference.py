@@ -43,8 +43,8 @@ def pull_summary(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array, su
     both, of_sums = xp.concat([v, xp.ones_like(v[..., :1])], axis=-1), with_column(xp, sums.s, sums.z)
     f = factor * xp.matmul(both, xp.matrix_transpose(of_sums))
     has_cotangent = mask[..., None] & xp.any(of_sums != 0, axis=(-2, -1), keepdims=True)
-    found = f, xp.matmul(keys.values * factor, sums.s)
-    of_keys, dv = (xp.where(has_cotangent, x, xp.zeros_like(x)) for x in found)
+    cotangents = f, xp.matmul(keys.values * factor, sums.s)
+    of_keys, dv = (xp.where(has_cotangent, x, xp.zeros_like(x)) for x in cotangents)
     return of_keys, dv
 
 

@@ -15,8 +15,8 @@ SOME = 64  # rows of y, or up to twice as many, whose median is amid all of them
 def pairwise(x: Array, y: Array, form: Form, dtype: Any = None) -> Array:
     """Return f(m(x_i, y_j)), (..., n, k)."""
     xp = namespace(x=x, y=y)
-    found = applied(xp, measured(xp, x, prepared(xp, y, form.measure), form.measure), form)
-    return found if dtype is None else xp.astype(found, dtype, copy=False)
+    values = applied(xp, measured(xp, x, prepared(xp, y, form.measure), form.measure), form)
+    return values if dtype is None else xp.astype(values, dtype, copy=False)
 
 
 def applied(xp: ModuleType, u: Array, form: Form) -> Array:

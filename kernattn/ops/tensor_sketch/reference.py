@@ -23,8 +23,8 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_featu
         product = xp.take(product, constant(xp, order(num_features), xp.int32, sketches), axis=-1)
         parts = xp.stack([xp.real(product), xp.imag(product)], axis=-1)
         ends.append(xp.reshape(parts, (*product.shape[:-1], -1)))
-    found = xp.concat(ends, axis=-1) * constant(xp, amplitudes(num_features), sketches.dtype, sketches)
-    return found if dtype is None else xp.astype(found, dtype, copy=False)
+    features = xp.concat(ends, axis=-1) * constant(xp, amplitudes(num_features), sketches.dtype, sketches)
+    return features if dtype is None else xp.astype(features, dtype, copy=False)
 
 
 @cache

@@ -82,21 +82,21 @@ def _judge(last: Sequence[Record]) -> list[Verdict]:
     first = last[0]
     where = f"at length {first['length']}, scale {first['scale']:g}"
     at = f"at m = {first['m']}"
-    found = []
+    judged = []
     for positive, trig in pair(select(last, projection="orthogonal"), "estimator", "positive", "trigonometric", by=()):
         claim = f"{at} positive features err less than trigonometric ones, orthogonal"
         favor = str(_over(positive, "the error of FAVOR+ (positive, orthogonal)"))
-        found.append(_compare(positive, trig, claim, where, favor))
+        judged.append(_compare(positive, trig, claim, where, favor))
     for orthogonal, iid in pair(last, "projection", "orthogonal", "iid", by=("estimator",)):
         kind = spell(orthogonal["estimator"])
         claim = f"{at} orthogonal frequencies err less than independent ones, {kind} features"
-        found.append(_compare(orthogonal, iid, claim, where))
+        judged.append(_compare(orthogonal, iid, claim, where))
     better, least = [r for r in last if r["over_uniform_high"] < 1], min(last, key=lambda r: float(r["mse"]))
     ties = name_ties(last, least, "mse", _name)
     claim = f"{len(better)} of {len(last)} maps are better than attending to all keys alike"
     told = f"it cannot be told from {' and '.join(ties)}" if ties else ""
     ratio, where = _over(least, f"the least error, that of {_name(least)},"), f"{where[0].upper()}{where[1:]}, {at[3:]}"
-    return [*found, Verdict(claim, told, where=where, ratio=ratio)]
+    return [*judged, Verdict(claim, told, where=where, ratio=ratio)]
 
 
 def _compare(low: Record, high: Record, claim: str, where: str, *facts: str) -> Verdict:

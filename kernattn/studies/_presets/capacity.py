@@ -142,10 +142,10 @@ def _judge_exact(found: Sequence[Record], where: str) -> Verdict:
 
 def _compare(claim: str, mine: Sequence[Record], less: str, more: str, field: str) -> list[Verdict]:
     """Judge which of two rules has less of a field; where both are exact, or recall all pairs, there is none."""
-    found = pair(mine, "rule", less, more, ("d", "pairs"))
+    pairs = pair(mine, "rule", less, more, ("d", "pairs"))
     known = [
         (one, other)
-        for one, other in found
+        for one, other in pairs
         if None not in (one[f"{field}_low"], other[f"{field}_low"])
         and (max(one[field], other[field]) > EXACT if field == "error" else min(one[field], other[field]) < 1)
     ]
@@ -168,8 +168,8 @@ def _recalled(mine: Sequence[Record], where: str) -> Verdict:
     """Say up to how many pairs, and for all fewer, the nearest value is the right one in nine cases of ten."""
     said = []
     for rule in names(mine, "rule"):
-        found = sort_by(select(mine, rule=rule), "pairs")
-        kept = [r["pairs"] for r in takewhile(lambda r: r["recall"] >= SHARE, found)]
+        line = sort_by(select(mine, rule=rule), "pairs")
+        kept = [r["pairs"] for r in takewhile(lambda r: r["recall"] >= SHARE, line)]
         said.append(f"{f'up to {kept[-1]}' if kept else 'never'} by {SPOKEN[rule]}")
     claim = f"{SHARE:.0%} of the pairs are recalled, their value the nearest of all written: {', '.join(said)}"
     return Verdict(claim, where=f"{where[0].upper()}{where[1:]}, {max(names(mine, 'pairs'))} pairs at most")
@@ -194,11 +194,11 @@ def draw_error(records: Sequence[Record], ax: Any) -> None:
     _begin(records, ax, "squared error of a value of norm 1")
     ax.set(yscale="log", ylim=(3e-4, 20))
     for rule in names(records, "rule"):
-        found = [r for r in sort_by(select(records, rule=rule), "pairs") if r["error"] > EXACT]
+        line = [r for r in sort_by(select(records, rule=rule), "pairs") if r["error"] > EXACT]
         look = {"markersize": 4.0, "linewidth": 1.3, "linestyle": "-"} | LOOKS[rule]
-        at = [r["pairs"] for r in found]
-        ax.plot(at, read_field(found, "error_predicted"), color=look["color"], linewidth=look["linewidth"])
-        draw_bars(ax, at, read_interval(found, "error"), look, SPOKEN[rule])
+        at = [r["pairs"] for r in line]
+        ax.plot(at, read_field(line, "error_predicted"), color=look["color"], linewidth=look["linewidth"])
+        draw_bars(ax, at, read_interval(line, "error"), look, SPOKEN[rule])
     exact = [
         SPOKEN[rule] for rule in names(records, "rule") if all(r["error"] < EXACT for r in select(records, rule=rule))
     ]
@@ -211,9 +211,9 @@ def draw_recall(records: Sequence[Record], ax: Any) -> None:
     _begin(records, ax, "pairs whose value is the nearest")
     ax.set(ylim=(0, 1.05))
     for rule in names(records, "rule"):
-        found = sort_by(select(records, rule=rule), "pairs")
+        line = sort_by(select(records, rule=rule), "pairs")
         look = {"markersize": 4.0, "linewidth": 1.3, "linestyle": "-"} | LOOKS[rule]
-        ax.plot([r["pairs"] for r in found], read_field(found, "recall"), label=SPOKEN[rule], **look)
+        ax.plot([r["pairs"] for r in line], read_field(line, "recall"), label=SPOKEN[rule], **look)
 
 
 def _begin(records: Sequence[Record], ax: Any, ylabel: str) -> None:

@@ -185,21 +185,21 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     told = []
     for way, place, data in product(*(names(records, axis) for axis in ("way", "place", "data"))):
         what = "the function" if data == "functions" else f"new targets of {data}"
-        found = select(records, way=way, place=place, data=data)
-        known = [r for r in found if r["covered_low"] is not None]
+        mine = select(records, way=way, place=place, data=data)
+        known = [r for r in mine if r["covered_low"] is not None]
         near = sum(abs(r["covered_low"] - r["level"]) < NEAR > abs(r["covered_high"] - r["level"]) for r in known)
         far = sum(r["covered_high"] < r["level"] - NEAR or r["covered_low"] > r["level"] + NEAR for r in known)
         said = ", ".join(
             f"{r['covered']:.1%} at {r['level']:.0%}, M = {r['m']}"
             + f", widths by {SCALES[r['scale']]}" * (data in TABLES)
-            for r in found
+            for r in mine
         )
         told.append(
             Verdict(
                 f"intervals hold {what} as often as they say, {place}",
                 f"they hold it in {said}",
                 where=f"for {WAYS[way].label}",
-                tally=Tally(near, far, len(found) - near - far),
+                tally=Tally(near, far, len(mine) - near - far),
             )
         )
     return told

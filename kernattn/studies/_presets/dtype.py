@@ -87,8 +87,8 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     told = []
     for where in names(records, "where"):
         for sums in names(records, "sums"):
-            found = sort_by(select(records, where=where, sums=sums), "n")
-            told += [_judge(found)] if len(found) > 1 else []
+            line = sort_by(select(records, where=where, sums=sums), "n")
+            told += [_judge(line)] if len(line) > 1 else []
     if "bfloat16" not in names(records, "dtype"):
         told.append(
             Verdict("the dtype bfloat16 was left out: its arrays take the package ml_dtypes, or it was not asked for")

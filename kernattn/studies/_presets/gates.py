@@ -197,20 +197,20 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
 def _judge(mine: Sequence[Record], records: Sequence[Record]) -> list[Verdict]:
     by_word: dict[str, list[Record]] = {}
     for strength in names(mine, "strength"):
-        found = select(mine, strength=strength)
-        by_word.setdefault(_count(found).word, []).extend(found)
+        alike = select(mine, strength=strength)
+        by_word.setdefault(_count(alike).word, []).extend(alike)
     told = []
-    for found in by_word.values():
-        lost = [r for r in found if r["error"] is None]
-        kinds = [KINDS[s] for s in names(found, "strength")]
+    for alike in by_word.values():
+        lost = [r for r in alike if r["error"] is None]
+        kinds = [KINDS[s] for s in names(alike, "strength")]
         which = "any gates" if len(kinds) == len(KINDS) else ", ".join(kinds)
-        ratios = [ratio for r in found if r["error"] is not None for ratio in _over_tokens(r, records)]
+        ratios = [ratio for r in alike if r["error"] is not None for ratio in _over_tokens(r, records)]
         told.append(
             Verdict(
                 "outputs are right to 1e-6 of the largest",
-                f"outputs are not all finite in {len(lost)} of {len(found)} settings" if lost else "",
+                f"outputs are not all finite in {len(lost)} of {len(alike)} settings" if lost else "",
                 where=f"for {SPOKEN[mine[0]['method']]}, {which}",
-                tally=_count(found),
+                tally=_count(alike),
                 ratio=Ratio("the error over that of the recurrence in float32", ratios) if ratios else None,
             )
         )
@@ -253,10 +253,10 @@ def draw_error(records: Sequence[Record], ax: Any) -> None:
         look = {"markersize": 4.0, "linestyle": "none"} | LOOKS[method]
         ax.plot([], [], label=SPOKEN[method], **look)
         for at, kind in enumerate(kinds):
-            found = sort_by(select(records, method=method, strength=kind), "n")
-            x = [at + 0.26 * (place - (len(methods) - 1) / 2) + 0.07 * lengths.index(r["n"]) - 0.07 for r in found]
-            draw_bars(ax, x, read_interval(found, "error"), look)
-            lost = [each for each, r in zip(x, found, strict=True) if r["error"] is None]
+            line = sort_by(select(records, method=method, strength=kind), "n")
+            x = [at + 0.26 * (place - (len(methods) - 1) / 2) + 0.07 * lengths.index(r["n"]) - 0.07 for r in line]
+            draw_bars(ax, x, read_interval(line, "error"), look)
+            lost = [each for each, r in zip(x, line, strict=True) if r["error"] is None]
             ax.plot(lost, [1.0] * len(lost), **look)
             if lost:
                 ax.annotate("NaN", (lost[-1], 1.0), xytext=(4, -2), textcoords="offset points", color=look["color"])

@@ -80,14 +80,14 @@ def sweep(**asked: Any) -> Sweep:
     def facts(cell: Cell) -> dict[str, Any]:
         x, y = inputs(cell["estimator"], cell["d"])
         kernel, unit = exact(cell["estimator"], cell["d"])
-        found: dict[str, Any] = {"exact": kernel, "variance_iid": unit}
+        fields: dict[str, Any] = {"exact": kernel, "variance_iid": unit}
         try:
             predicted = phi(cell["estimator"], cell["projection"], cell["d"]).variance(x, y) / unit
-            found |= {"ratio_predicted": predicted, "bias_predicted": np.zeros(len(x))}
+            fields |= {"ratio_predicted": predicted, "bias_predicted": np.zeros(len(x))}
         except NoClosedForm:
-            found |= {"ratio_predicted": None, "bias_predicted": None}
+            fields |= {"ratio_predicted": None, "bias_predicted": None}
         tails = phi(cell["estimator"], "iid", cell["d"])
-        return found | {
+        return fields | {
             "bias_settled": settled(tails, x, y, stop.draws),
             # the square of an exponential term is the term of inputs twice as long
             "ratio_settled": _bounded(cell["estimator"]) or settled(tails, 2 * x, 2 * y, stop.draws),
@@ -119,15 +119,15 @@ def _bounded(estimator: str) -> bool:
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge where orthogonal frequencies gain, and the formula for large d; say what else gains, and raw QR's bias."""
-    found = []
+    judged = []
     for d in names(records, "d"):
-        found += [told for each in select(records, d=d, **ORTHOGONAL) for told in _judge_gain(each)]
+        judged += [told for each in select(records, d=d, **ORTHOGONAL) for told in _judge_gain(each)]
         least = [_name_least(select(records, d=d, estimator=estimator)) for estimator in names(records, "estimator")]
-        found.append(Verdict("; ".join(least), where=f"Least ratio at d = {d} and size {AT:g}"))
+        judged.append(Verdict("; ".join(least), where=f"Least ratio at d = {d} and size {AT:g}"))
     if raw := select(records, projection="raw_qr"):
-        found.append(Verdict("raw QR takes no part in the least ratio: a biased estimate has a variance of no use"))
-        found += [told for each in raw if (told := _describe_bias(each))]
-    return [*found, check_coverage(records, "ratio", "ratio_predicted", "settled points")]
+        judged.append(Verdict("raw QR takes no part in the least ratio: a biased estimate has a variance of no use"))
+        judged += [told for each in raw if (told := _describe_bias(each))]
+    return [*judged, check_coverage(records, "ratio", "ratio_predicted", "settled points")]
 
 
 ORTHOGONAL = {"estimator": "trigonometric", "projection": "orthogonal"}
@@ -196,8 +196,8 @@ def _ratio_at(record: Record) -> Estimate | None:
     i = SIZES.index(AT)
     if record["ratio_predicted"] is not None:
         return Estimate(*(float(record["ratio_predicted"][i]),) * 3)
-    found = Estimate.of(record, "ratio", place=i)
-    return found if np.isfinite(found.low) else None
+    ratio = Estimate.of(record, "ratio", place=i)
+    return ratio if np.isfinite(ratio.low) else None
 
 
 def _asymptotic(z: float, d: float) -> float:
@@ -227,8 +227,8 @@ def draw_bias(records: Sequence[Record], ax: Any) -> None:
     """Draw the bias of positive features, with 95% intervals, where redraws settle it."""
     ax.set(xlabel="|x + y|", ylabel="relative bias")
     ax.axhline(0.0, color="#222222", linewidth=0.8)
-    found = [r for r in records if r["projection"] in ("orthogonal", "raw_qr")]
-    for k, record in enumerate(found):
+    alike = [r for r in records if r["projection"] in ("orthogonal", "raw_qr")]
+    for k, record in enumerate(alike):
         interval = np.asarray([record[f"bias{end}"] for end in ENDS], float)
         known = np.isfinite(interval[1])
         at = np.asarray(SIZES) * 1.03 ** (k - 0.5)

@@ -55,12 +55,12 @@ def sweep(**asked: Any) -> Sweep:
         name = recommend((q, k), kernel, cell["m"], ["orthogonal"], start).best.estimator
         drawn = random_features(kernel, DIM, cell["m"], name, data=(q, k), rng=start)
         draws = [drawn.redraw(rng) for _ in range(DRAWS)]
-        found: dict[str, Any] = {"cost": seconds, "helps": float(hasattr(phi, "random_error"))}
+        fields: dict[str, Any] = {"cost": seconds, "helps": float(hasattr(phi, "random_error"))}
         for what, rows in (("", held), ("shifted_", other)):
             mine = _error(phi, kernel, rows)
             theirs = np.exp(np.mean([np.log(_error(each, kernel, rows)) for each in draws]))
-            found |= {f"{what}error": mine, f"{what}random": theirs, f"{what}ratio": mine / theirs}
-        return found
+            fields |= {f"{what}error": mine, f"{what}random": theirs, f"{what}ratio": mine / theirs}
+        return fields
 
     return Sweep(
         "learned",
@@ -99,7 +99,7 @@ def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> d
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge where a fit errs less than the random map, on its own data and on other data, and say what it costs."""
-    found = []
+    judged = []
     for source in names(records, "source"):
         here = select(records, source=source)
         for field, claim in (
@@ -109,9 +109,9 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
             low, high = (np.log(panels.read_field(here, f"{field}{end}")) for end in ENDS[1:])
             ratio = Ratio("the ratio of squared errors", [Estimate.of(r, field, _place(r)) for r in here])
             tally = count_below(0.0, low, high, here[0]["draws"])
-            found.append(Verdict(claim, source="Zhang et al. 2024", tally=tally, ratio=ratio))
+            judged.append(Verdict(claim, source="Zhang et al. 2024", tally=tally, ratio=ratio))
     costs = [Estimate.of(r, "cost", _place(r)) for r in records]
-    return [*found, Verdict("a fit takes CPU seconds", ratio=Ratio("its time", costs, ".2g", " seconds"))]
+    return [*judged, Verdict("a fit takes CPU seconds", ratio=Ratio("its time", costs, ".2g", " seconds"))]
 
 
 def _place(record: Record) -> str:

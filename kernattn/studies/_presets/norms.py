@@ -172,8 +172,8 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     told = []
     for op in names(records, "op"):
         for way in (name for name in names(records, "way") if WAYS[name].dtype != "float32"):
-            found = select(records, op=op, way=way)
-            told += [_judge(op, way, found)] if found else []
+            mine = select(records, op=op, way=way)
+            told += [_judge(op, way, mine)] if mine else []
     for name, (_, taken, *_) in WAYS.items():
         if name not in names(records, "way"):
             takes = UNIT if taken == UNIT else "a package that is not installed"

@@ -129,31 +129,31 @@ def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> d
 
     None has an interval where few redraws carry it.
     """
-    found: dict[str, Any] = {"bound": np.mean(draws["bound"])}
+    fields: dict[str, Any] = {"bound": np.mean(draws["bound"])}
     for norm in NORMS:
         error = draws[f"{norm}_error"]
-        found |= with_ends(norm, mean_interval(error))
-        found[f"{norm}_best"] = np.mean(draws[f"{norm}_best"])
+        fields |= with_ends(norm, mean_interval(error))
+        fields[f"{norm}_best"] = np.mean(draws[f"{norm}_best"])
         for other in ("uniform", "best"):
             logs = mean_interval(np.log(error / draws[f"{norm}_{other}"]))
-            found |= with_ends(f"{norm}_over_{other}", np.exp(logs))
-    return found
+            fields |= with_ends(f"{norm}_over_{other}", np.exp(logs))
+    return fields
 
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge which landmarks beat uniform ones where, how near to the best they are, and how random features fare."""
     digits = select(records, rows="digits", map="rpcholesky")
-    found = [_judge_known_result(digits)] if digits else []
+    judged = [_judge_known_result(digits)] if digits else []
     for name, source in SOURCES.items():
         for rows in names(records, "rows"):
             if cells := select(records, map=name, rows=rows):
                 tally = count_below(0.0, *_ratios(cells), cells[0]["draws"])
                 claim = f"{name} landmarks beat uniform ones on {rows} in the trace norm"
-                found.append(Verdict(claim, source=source, tally=tally, ratio=_over_uniform(cells)))
+                judged.append(Verdict(claim, source=source, tally=tally, ratio=_over_uniform(cells)))
     if pivoted := select(records, map="rpcholesky"):
         above = int(np.sum(read_field(pivoted, "trace_low") > read_field(pivoted, "bound")))
         nearest, farthest = (pick(r["trace_over_best"] for r in pivoted) for pick in (min, max))
-        found.append(
+        judged.append(
             Verdict(
                 "the mean error of rpcholesky stays below its bound",
                 f"it is surely above at {above} of {len(pivoted)} settings, and {nearest:.2f} to {farthest:.2f} "
@@ -162,7 +162,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
                 decided="Does not hold" if above else "Holds",
             )
         )
-    return found + [told for norm in NORMS if (told := _compare_with_features(records, norm))]
+    return judged + [told for norm in NORMS if (told := _compare_with_features(records, norm))]
 
 
 SOURCES = {"rpcholesky": "Chen et al. 2025", "leverage": "Musco and Musco 2017", "kmeans": "Zhang et al. 2008"}
@@ -214,11 +214,11 @@ def _compare_with_features(records: Sequence[Record], norm: str) -> Verdict | No
 def draw_error(records: Sequence[Record], ax: Any, norm: str) -> None:
     """Draw the relative error against m at one lengthscale, the best of any rank m as a line."""
     at = AT if AT in names(records, "lengthscale") else names(records, "lengthscale")[0]
-    found = select(records, lengthscale=at)
-    set_plain(ax, "features m", f"{norm} error of K, relative", sorted(names(found, "m")))
-    for name in names(found, "map"):
-        draw_band(ax, select(found, map=name), "m", norm, arrangement(name), name)
-    floor = sort_by(select(found, map=names(found, "map")[0]), "m")
+    mine = select(records, lengthscale=at)
+    set_plain(ax, "features m", f"{norm} error of K, relative", sorted(names(mine, "m")))
+    for name in names(mine, "map"):
+        draw_band(ax, select(mine, map=name), "m", norm, arrangement(name), name)
+    floor = sort_by(select(mine, map=names(mine, "map")[0]), "m")
     m = [r["m"] for r in floor]
     ax.plot(m, read_field(floor, f"{norm}_best"), label="best rank m", **UNIFORM)
     if norm == "trace":
@@ -227,14 +227,14 @@ def draw_error(records: Sequence[Record], ax: Any, norm: str) -> None:
 
 def draw_gain(records: Sequence[Record], ax: Any) -> None:
     """Draw the trace error of rpcholesky over that of uniform landmarks, a line for each lengthscale."""
-    found = select(records, map="rpcholesky")
-    if not found:
+    mine = select(records, map="rpcholesky")
+    if not mine:
         return
-    set_plain(ax, "features m", "trace error over uniform", sorted(names(found, "m")))
+    set_plain(ax, "features m", "trace error over uniform", sorted(names(mine, "m")))
     ax.set_yticks([0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 1.0])
-    for place, lengthscale in enumerate(sorted(names(found, "lengthscale"))):
+    for place, lengthscale in enumerate(sorted(names(mine, "lengthscale"))):
         label = f"lengthscale {lengthscale:g}"
-        draw_band(ax, select(found, lengthscale=lengthscale), "m", "trace_over_uniform", series(place), label)
+        draw_band(ax, select(mine, lengthscale=lengthscale), "m", "trace_over_uniform", series(place), label)
     ax.axhline(1.0, color=GREY, linewidth=1.2, label="below: rpcholesky is better")
 
 

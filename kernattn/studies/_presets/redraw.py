@@ -109,8 +109,8 @@ def is_signed(phi: FeatureMap) -> bool:
 def averages(maps: Sequence[FeatureMap], q: Float64, k: Float64, v: Float64) -> tuple[Float64, Float64]:
     """Return N (R, n, e) and Z (R, n) of every map: attention's output is N / Z."""
     sums = np.concatenate([v, np.ones((len(v), 1))], axis=1)
-    found = np.asarray([each.query(q) @ (each.key(k).T @ sums) for each in maps])
-    return found[..., :-1], found[..., -1]
+    outputs = np.asarray([each.query(q) @ (each.key(k).T @ sums) for each in maps])
+    return outputs[..., :-1], outputs[..., -1]
 
 
 def _second_order(phi: FeatureMap, given: Problem, redraws: Float64) -> dict[str, Any]:
@@ -122,12 +122,12 @@ def _second_order(phi: FeatureMap, given: Problem, redraws: Float64) -> dict[str
     if is_signed(phi) or getattr(phi, "projection", None) != Iid():
         return none  # medians are measured; or unknown, or minutes of hypergeometric functions
     try:
-        found = attention_delta_method(given.q, given.k, given.v, phi)
+        delta = attention_delta_method(given.q, given.k, given.v, phi)
     except NoClosedForm:
         return none
-    if not found.trusted.all():
+    if not delta.trusted.all():
         return none
-    floor, variance = float(np.mean(found.bias**2)), float(np.mean(found.variance))
+    floor, variance = float(np.mean(delta.bias**2)), float(np.mean(delta.variance))
     return {
         "averaged_second_order": floor + variance / redraws,
         "pooled_second_order": floor / redraws**2 + variance / redraws,
@@ -152,11 +152,11 @@ def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> d
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge where averaging over redraws lowers the error; say what stays, and what averaging the sums does instead."""
     scales = names(records, "scale")
-    found = [_judge_means(select(records, scale=s, estimator=e)) for s in scales for e in names(records, "estimator")]
+    judged = [_judge_means(select(records, scale=s, estimator=e)) for s in scales for e in names(records, "estimator")]
     for scale in scales:
         here = select(records, scale=scale)
-        found += [_compare_sums(here), *_describe_floors(here)]
-    return found
+        judged += [_compare_sums(here), *_describe_floors(here)]
+    return judged
 
 
 def _compare_sums(records: Sequence[Record]) -> Verdict:
@@ -207,7 +207,7 @@ def _judge_means(records: Sequence[Record]) -> Verdict:
 
 def _describe_floors(records: Sequence[Record]) -> list[Verdict]:
     """Say how the floor falls with m, for each design of which two are seen."""
-    found = []
+    judged = []
     for estimator, projection in product(names(records, "estimator"), names(records, "projection")):
         here = select(records, estimator=estimator, projection=projection)
         seen = [r for r in here if Estimate.of(r, "floor").low > 0]
@@ -218,8 +218,8 @@ def _describe_floors(records: Sequence[Record]) -> list[Verdict]:
                 f"{low['floor'] / high['floor']:.2g} from m = {low['m']} to {high['m']}; the delta method, where it "
                 f"holds, predicts {(high['m'] / low['m']) ** 2:.3g}"
             )
-            found.append(Verdict(claim, where=f"At scale {low['scale']:g}"))
-    return found
+            judged.append(Verdict(claim, where=f"At scale {low['scale']:g}"))
+    return judged
 
 
 def _name(record: Record) -> str:

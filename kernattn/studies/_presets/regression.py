@@ -191,10 +191,10 @@ def _ratio(above: Float64, below: Float64) -> Float64:
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge what orthogonal frequencies gain for the kernel and for regression, and how landmarks fare."""
     orthogonal = select(records, map="orthogonal")
-    found = [_judge_kernel(orthogonal)] if orthogonal else []
-    found += [_judge_gain(record, len(orthogonal)) for record in orthogonal]
-    found += [_judge_landmarks(record) for name in ("uniform", "kmeans") for record in select(records, map=name)]
-    return found + [_describe_floor(select(records, data=each)) for each in names(records, "data")]
+    judged = [_judge_kernel(orthogonal)] if orthogonal else []
+    judged += [_judge_gain(record, len(orthogonal)) for record in orthogonal]
+    judged += [_judge_landmarks(record) for name in ("uniform", "kmeans") for record in select(records, map=name)]
+    return judged + [_describe_floor(select(records, data=each)) for each in names(records, "data")]
 
 
 def _judge_kernel(records: Sequence[Record]) -> Verdict:
@@ -260,10 +260,10 @@ def draw_error(records: Sequence[Record], ax: Any) -> None:
 
 def draw_gain(records: Sequence[Record], ax: Any) -> None:
     """Draw errors of orthogonal frequencies over those of independent ones: of the kernel, and of the regression."""
-    found = select(records, map="orthogonal")
+    mine = select(records, map="orthogonal")
     set_plain(ax, "features m", "orthogonal over iid", records[0]["m"])
     ax.set_yticks([0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1])
-    for record in found:
+    for record in mine:
         _draw_band(ax, record, "kernel_over_iid", series(0), "error of the kernel")
         _draw_band(ax, record, "error_over_iid", series(2), "test error of the regression")
     ax.axhline(1.0, label="iid", **UNIFORM)

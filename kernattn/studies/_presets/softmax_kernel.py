@@ -142,11 +142,11 @@ def draw_variance(records: Sequence[Record], ax: Any, length: float = 1.5) -> No
 def draw_ratio(records: Sequence[Record], ax: Any) -> None:
     """Draw the variance of trigonometric over that of positive features, against the angle, a line per length."""
     projection = names(records, "projection")[-1]
-    found = {r["estimator"]: r for r in records if r["projection"] == projection}
-    if not {"trigonometric", "positive"} <= set(found):
+    mine = {r["estimator"]: r for r in records if r["projection"] == projection}
+    if not {"trigonometric", "positive"} <= set(mine):
         return
     pair, seen, settled_here = (
-        {name: np.asarray(found[name][field], float) for name in ("trigonometric", "positive")}
+        {name: np.asarray(mine[name][field], float) for name in ("trigonometric", "positive")}
         for field in ("variance_predicted", "variance", "variance_settled")
     )
     both = np.minimum(*settled_here.values()) > 0

@@ -142,20 +142,20 @@ def needed(records: Sequence[Record], field: str = "worst") -> float | None:
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge whether the bound holds, how Delta falls, and what arrangement and leverage gain; say how loose it is."""
-    found = [_judge_bound(records)]
+    judged = [_judge_bound(records)]
     alone = select(records, sampling="iid")
     if len(names(alone, "m")) > 1:
-        found.append(_judge_rate(alone))
+        judged.append(_judge_rate(alone))
     for source in names(alone, "source"):
-        found += _describe_numbers(source, select(alone, source=source))
+        judged += _describe_numbers(source, select(alone, source=source))
     at = select(records, m=max(names(alone, "m"), default=0))
     for sampling, claim in (("leverage", "frequencies by leverage"), ("orthogonal", "orthogonal frequencies")):
         if pairs := pair(at, "sampling", sampling, "iid", by=("where",)):
             claim = f"{claim} err less than independent ones at m = {at[0]['m']}"
             gains = [theirs["delta"] / ours["delta"] for ours, theirs in pairs]
             ratio = Ratio("the median Δ of independent ones over theirs", gains)
-            found.append(Verdict(claim, tally=count_lower(pairs, "delta"), ratio=ratio))
-    return found
+            judged.append(Verdict(claim, tally=count_lower(pairs, "delta"), ratio=ratio))
+    return judged
 
 
 def _judge_bound(records: Sequence[Record]) -> Verdict:
@@ -176,9 +176,9 @@ def _judge_rate(alone: Sequence[Record]) -> Verdict:
     """Judge how the median of independent frequencies falls between the two largest m."""
     first, last = sorted(names(alone, "m"))[-2:]
     ends = [r for r in alone if r["m"] in (first, last)]
-    found = [fit_exponent(select(ends, where=where), "delta", "m") for where in names(alone, "where")]
-    ratio = Ratio(f"the exponent of its median between m = {first} and {last}", [each.value for each in found], ".2f")
-    return Verdict("Δ falls as m^-1/2", tally=count_exponents(found, -0.5), ratio=ratio)
+    slopes = [fit_exponent(select(ends, where=where), "delta", "m") for where in names(alone, "where")]
+    ratio = Ratio(f"the exponent of its median between m = {first} and {last}", [each.value for each in slopes], ".2f")
+    return Verdict("Δ falls as m^-1/2", tally=count_exponents(slopes, -0.5), ratio=ratio)
 
 
 def _describe_numbers(source: str, alone: Sequence[Record]) -> list[Verdict]:
@@ -206,10 +206,10 @@ def draw_delta(records: Sequence[Record], ax: Any) -> None:
     write_numbers(ax.yaxis)
     ax.set_title(records[0]["where"])
     for name in names(records, "sampling"):
-        found = sort_by(select(records, sampling=name), "m")
-        draw_band(ax, found, "m", "worst", LOOKS[name], SPOKEN[name])
-        predicted = read_field(found, "worst_bound")
-        _draw_bound(ax, [r["m"] for r in found], np.where(predicted <= 8, predicted, np.nan), name)
+        line = sort_by(select(records, sampling=name), "m")
+        draw_band(ax, line, "m", "worst", LOOKS[name], SPOKEN[name])
+        predicted = read_field(line, "worst_bound")
+        _draw_bound(ax, [r["m"] for r in line], np.where(predicted <= 8, predicted, np.nan), name)
     ax.axhline(TARGET, color=GREY, linewidth=0.8)
 
 

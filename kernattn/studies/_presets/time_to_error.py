@@ -111,9 +111,9 @@ def _time(call: Any) -> tuple[Any, float]:
     """Return the result of a call, and its CPU time in seconds, over as many calls as a clock can tell."""
     started, count = process_time(), 0
     while True:
-        found, count = call(), count + 1
+        result, count = call(), count + 1
         if (spent := process_time() - started) >= SHORTEST:
-            return found, spent / count
+            return result, spent / count
 
 
 def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,10 +134,10 @@ def reached(record: Record, target: float) -> int | None:
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge from which length on features are faster, whether m depends on the length, and how times grow."""
     scales = sorted(names(records, "scale"))
-    found = [_judge_crossover(select(records, scale=scale), target) for scale in scales for target in TARGETS]
+    judged = [_judge_crossover(select(records, scale=scale), target) for scale in scales for target in TARGETS]
     worst = max(record["rounding_over_uniform"] for record in records)
     rounding = Verdict(f"exact attention in float32 has at most {worst:.1g} of uniform attention's squared error")
-    return [*found, _judge_constancy(records), _judge_growth(records), rounding]
+    return [*judged, _judge_constancy(records), _judge_growth(records), rounding]
 
 
 def _judge_crossover(records: Sequence[Record], target: float) -> Verdict:
@@ -269,8 +269,8 @@ def draw_error_over_length(records: Sequence[Record], ax: Any) -> None:
     here = _select_most(records, names(records, "scale")[0])
     for estimator, place in product(names(here, "estimator"), (0, len(numbers) - 1)):
         look = look_of(records, estimator, "orthogonal" if place else "iid")
-        found, label = select(here, estimator=estimator), f"{spell(estimator)}, m = {numbers[place]}"
-        draw_band(ax, found, "length", "over_uniform", look, label, place=place)
+        mine, label = select(here, estimator=estimator), f"{spell(estimator)}, m = {numbers[place]}"
+        draw_band(ax, mine, "length", "over_uniform", look, label, place=place)
     draw_uniform(ax)
 
 

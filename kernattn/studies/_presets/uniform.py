@@ -86,14 +86,14 @@ def largest_error(omega: Float64, rng: np.random.Generator) -> float:
     t = rng.standard_normal((STARTS, d))
     t *= DIAMETER * rng.random((STARTS, 1)) ** (1 / d) / np.linalg.norm(t, axis=1, keepdims=True)
     best = t[np.argsort(-np.abs(_error(omega, t)[0]))[:CLIMBERS]]
-    found = 0.0
+    largest = 0.0
     for _ in range(STEPS):
         error, gradient = _error(omega, best)
-        found = max(found, float(np.max(np.abs(error))))
+        largest = max(largest, float(np.max(np.abs(error))))
         step = gradient / error[:, None]
         best = best + step / np.maximum(1, np.linalg.norm(step, axis=1, keepdims=True))
         best = best * np.minimum(1, DIAMETER / np.linalg.norm(best, axis=1, keepdims=True))
-    return max(found, float(np.max(np.abs(_error(omega, best)[0]))))
+    return max(largest, float(np.max(np.abs(_error(omega, best)[0]))))
 
 
 def _error(omega: Float64, t: Float64) -> tuple[Float64, Float64]:
@@ -195,9 +195,9 @@ def _judge_rate(what: str, alone: Sequence[Record]) -> list[Verdict]:
     if len(names(alone, "m")) < 2:
         return []
     dims = names(alone, "d")
-    found = [fit_exponent(select(alone, d=d), "largest", "m") for d in dims]
-    tally = count_exponents(found, -0.5)._replace(of=f"dimensions d = {', '.join(map(str, dims))}")
-    ratio = Ratio("the exponent", [each.value for each in found], ".2f")
+    slopes = [fit_exponent(select(alone, d=d), "largest", "m") for d in dims]
+    tally = count_exponents(slopes, -0.5)._replace(of=f"dimensions d = {', '.join(map(str, dims))}")
+    ratio = Ratio("the exponent", [each.value for each in slopes], ".2f")
     return [Verdict("the largest error falls as m^-1/2", where=f"for the {what}", tally=tally, ratio=ratio)]
 
 

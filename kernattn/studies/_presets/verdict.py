@@ -167,8 +167,8 @@ def pair(
     records: Iterable[Record], axis: str, ours: Any, theirs: Any, by: Sequence[str]
 ) -> list[tuple[Record, Record]]:
     """Return the records of two values of an axis which agree on the axes `by`."""
-    found = [{record[axis]: record for record in each} for each in group(records, *by).values()]
-    return [(each[ours], each[theirs]) for each in found if ours in each and theirs in each]
+    sides = [{record[axis]: record for record in each} for each in group(records, *by).values()]
+    return [(each[ours], each[theirs]) for each in sides if ours in each and theirs in each]
 
 
 def name_ties(records: Iterable[Record], least: Record, field: str, spell: Callable[[Record], str]) -> list[str]:

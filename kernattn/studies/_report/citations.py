@@ -50,8 +50,8 @@ class Work(NamedTuple):
 def read_works() -> tuple[Work, ...]:
     """Read every work of references.txt."""
     lines = read_asset("references.txt").splitlines()
-    found = (ENTRY.match(line) for line in lines if line.startswith("- "))
-    return tuple(Work(each[1], int(each[2]), each[3], each[4]) for each in found if each)
+    entries = (ENTRY.match(line) for line in lines if line.startswith("- "))
+    return tuple(Work(each[1], int(each[2]), each[3], each[4]) for each in entries if each)
 
 
 def cited_works(claim: str) -> list[Work]:

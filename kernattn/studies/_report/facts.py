@@ -37,7 +37,7 @@ def measured(records: Sequence[Record]) -> list[str]:
 
 def calibration(records: Sequence[Record], expected: Mapping[str, float]) -> list[Calibration]:
     """Return the coverage of every field of which theory says something: `expected`, or the field x_predicted."""
-    found = []
+    facts = []
     for name in measured(records):
         told = [
             r | {f"{name}_predicted": expected[name]} if name in expected else r
@@ -46,13 +46,13 @@ def calibration(records: Sequence[Record], expected: Mapping[str, float]) -> lis
         ]
         inside, total = coverage([r for r in told if r.get(f"{name}_predicted") is not None], name, f"{name}_predicted")
         if total:
-            found.append(Calibration(name, inside, total))
-    return found
+            facts.append(Calibration(name, inside, total))
+    return facts
 
 
 def unsettled(records: Sequence[Record], axis: str) -> list[Unsettled]:
     """Return the fields that lack intervals somewhere, by the values of an axis."""
-    found = []
+    facts = []
     for name in measured(records):
         by: dict[str, tuple[int, int]] = {}
         for record in records:
@@ -62,8 +62,8 @@ def unsettled(records: Sequence[Record], axis: str) -> list[Unsettled]:
             by[str(record[axis])] = (without + int(np.sum(there & ~np.isfinite(low))), total + int(np.sum(there)))
         without, total = (sum(each) for each in zip(*by.values(), strict=True))
         if without:
-            found.append(Unsettled(name, without, total, by))
-    return found
+            facts.append(Unsettled(name, without, total, by))
+    return facts
 
 
 def cells(records: Sequence[Record], along: Mapping[str, Sequence[float]]) -> Iterator[dict[str, Any]]:

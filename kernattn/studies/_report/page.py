@@ -42,11 +42,11 @@ def html(studies: Sequence[Study]) -> str:
 
 def _anchors(studies: Sequence[Study]) -> list[str]:
     """Return an id for each study: its name in letters that ids may have, and a number where it comes again."""
-    found: list[str] = []
+    lines: list[str] = []
     for study in studies:
         anchor = re.sub(r"[^A-Za-z0-9]+", "-", study.name).strip("-")
-        found.append(anchor if anchor and anchor not in found else f"{anchor}-{len(found) + 1}".strip("-"))
-    return found
+        lines.append(anchor if anchor and anchor not in lines else f"{anchor}-{len(lines) + 1}".strip("-"))
+    return lines
 
 
 def _title(study: Study) -> str:
@@ -97,10 +97,10 @@ def _verdicts(study: Study) -> str:
 def _unsettled(study: Study) -> str:
     axes = list(study.config["axes"])
     axis = next((each for each in axes if len(names(study.records, each)) > 1), axes[0])
-    found = unsettled(study.records, axis)
+    open_ones = unsettled(study.records, axis)
     wanted, there = study.config.get("cells", len(study.records)), len(study.records)
     first = f"<p>The sweep is not finished: {there} of {wanted} cells are here.</p>" if there < wanted else ""
-    if not found:
+    if not open_ones:
         every = "Every point here has an interval." if measured(study.records) else "No field has an interval."
         return f"{first}<p>{every}</p>"
     values = [str(value) for value in names(study.records, axis)]
@@ -110,7 +110,7 @@ def _unsettled(study: Study) -> str:
             _part(each.without, each.total, f"{each.without} of {each.total}"),
             *(_part(*each.by[value], "{} of {}".format(*each.by[value])) for value in values),
         ]
-        for each in found
+        for each in open_ones
     ]
     head = ["points without an interval", "in all", *(spell(value) for value in values)]
     condition = mathml(r"\frac{\gamma(t)^2}{R D} \le 0.4^2, \quad \gamma(t)^2 = (e^{v^2} + 2)^2 (e^{v^2} - 1)")
@@ -144,12 +144,12 @@ def _figures(name: str, study: Study) -> str:
 
 
 def _calibration(study: Study) -> str:
-    found = calibration(study.records, study.preset.expected if study.preset else {})
-    if not found:
+    held = calibration(study.records, study.preset.expected if study.preset else {})
+    if not held:
         return ""
     rows = [
         [spell(each.field), each.inside, each.total, _part(each.inside, each.total, f"{each.inside / each.total:.1%}")]
-        for each in found
+        for each in held
     ]
     head = ["field", "intervals that hold the closed form", "intervals", "coverage"]
     return (

@@ -60,8 +60,8 @@ class PolynomialSketch(FeatureMap):
 
     def _rounded(self, x: Array, backend: str | None, dtype: Any) -> Array:
         """Return these features of dense rows in another dtype."""
-        found = self._product(x, backend)
-        return namespace(found=found).astype(found, dtype, copy=False)
+        features = self._product(x, backend)
+        return namespace(features=features).astype(features, dtype, copy=False)
 
     @abstractmethod
     def _pair_variance(self, pair: PairSums, num_features: int) -> Float64:

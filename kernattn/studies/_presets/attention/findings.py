@@ -157,9 +157,9 @@ def draw_bias(records: Sequence[Record], ax: Any) -> None:
     _by_m(records, ax, "relative bias of k'")
     ax.set_yscale("symlog", linthresh=0.1, linscale=1.5)
     for series, look in _series(records):
-        found = [r for r in series if r.get("bias") is not None]
-        at = [panels.dodge(records, r) for r in found]
-        panels.draw_bars(ax, at, panels.read_interval(found, "bias"), look | {"markersize": 3.2})
+        known = [r for r in series if r.get("bias") is not None]
+        at = [panels.dodge(records, r) for r in known]
+        panels.draw_bars(ax, at, panels.read_interval(known, "bias"), look | {"markersize": 3.2})
     panels.draw_key(records, ax)
     panels.draw_uniform(ax, records[0]["uniform_bias"])
     ax.axhline(0, color="#222222", linewidth=0.8, zorder=1.4)
@@ -173,10 +173,10 @@ def draw_variance(records: Sequence[Record], ax: Any) -> None:
     panels.write_numbers(ax.yaxis, [0.5, 0.8, 1, 1.25, 2])
     for projection in names(records, "projection"):
         look = look_of(records, records[0]["estimator"], projection) | {"linestyle": "none"}
-        found = [r for r in records if r["projection"] == projection and r.get("variance_ratio_low") is not None]
-        found = _positive(found, "variance_seen_predicted")
-        interval = [np.clip(each, 1 / FACTOR, FACTOR) for each in panels.read_interval(found, "variance_ratio")]
-        panels.draw_bars(ax, [r["variance_seen_predicted"] for r in found], interval, look, width=0.8)
+        known = [r for r in records if r["projection"] == projection and r.get("variance_ratio_low") is not None]
+        known = _positive(known, "variance_seen_predicted")
+        interval = [np.clip(each, 1 / FACTOR, FACTOR) for each in panels.read_interval(known, "variance_ratio")]
+        panels.draw_bars(ax, [r["variance_seen_predicted"] for r in known], interval, look, width=0.8)
         ax.plot([], [], label=projection, **(look | {"color": GREY, "markeredgecolor": GREY, "marker": "o"}))
     ax.axhline(1, color="#222222", linewidth=0.8, zorder=1.4)
     ax.axvline(1.0, label="uniform attention", **UNIFORM)

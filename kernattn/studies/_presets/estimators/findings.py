@@ -49,15 +49,15 @@ CLAIMS = (
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge each claimed order by closed form and as attention measures it, and say which estimator errs least."""
-    found = []
+    judged = []
     for kernel, claim in product(names(records, "kernel"), CLAIMS):
         if pairs := pair(select(records, kernel=kernel), "estimator", claim.low, claim.high, SETTING):
-            found.append(_ordered(claim, kernel, pairs))
+            judged.append(_ordered(claim, kernel, pairs))
     for kernel, source in product(names(records, "kernel"), names(records, "source")):
         if here := select(records, kernel=kernel, source=source, temperature=AT):
-            found.append(_least(here))
+            judged.append(_least(here))
     what = "cells, for measured over closed-form variance at the pairs that redraws settle"
-    return [*found, check_coverage(records, "ratio", "ratio_predicted", what)]
+    return [*judged, check_coverage(records, "ratio", "ratio_predicted", what)]
 
 
 def _ordered(claim: Claim, kernel: str, pairs: Sequence[tuple[Record, Record]]) -> Verdict:

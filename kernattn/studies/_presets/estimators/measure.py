@@ -119,20 +119,20 @@ def sweep(**asked: Any) -> Sweep:
         given = problem(cell["kernel"], cell["source"], cell["temperature"])
         drawn = phi(cell).redraw(rng)
         estimate = drawn.query(given.q) @ drawn.key(given.k).T
-        found = {"attention": attention_mse(estimate @ given.v / estimate.sum(axis=1, keepdims=True), given.exact)}
+        errors = {"attention": attention_mse(estimate @ given.v / estimate.sum(axis=1, keepdims=True), given.exact)}
         if cell["estimator"] == LEARNED:
-            return found
+            return errors
         squares = (estimate - given.entries) ** 2
         variance, seen = predicted(cell)
-        found["error"] = np.mean(squares) / np.mean(given.entries**2)
+        errors["error"] = np.mean(squares) / np.mean(given.entries**2)
         if variance is not None and (known := _told(variance, seen, given.entries)).any():
-            found["ratio"] = np.mean(squares[known] / variance[known])
-        return found
+            errors["ratio"] = np.mean(squares[known] / variance[known])
+        return errors
 
     def facts(cell: Cell) -> dict[str, Any]:
         given = problem(cell["kernel"], cell["source"], cell["temperature"])
         variance, seen = predicted(cell)
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "uniform": attention_mse(given.v.mean(axis=0), given.exact),
             "error_settled": bool(seen.all()),
             "error_predicted": None,
@@ -142,8 +142,8 @@ def sweep(**asked: Any) -> Sweep:
             "ratio_predicted": 1.0,
         }
         if variance is None:
-            return found
-        return found | {
+            return fields
+        return fields | {
             "error_predicted": np.mean(variance) / np.mean(given.entries**2),
             # the geometric mean of what one feature's term has as its squared mean, over the kernel's square
             "typical": np.exp(np.mean(np.log1p(cell["m"] * variance / given.entries**2))),

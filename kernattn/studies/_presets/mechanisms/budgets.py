@@ -153,8 +153,8 @@ def _window_learned(given: Inputs, budget: float, rng: np.random.Generator) -> M
     def error(bias: float) -> float:
         return float(np.sum((_beside_window(phi, len(q), bias).attend(q, k, v) - exact) ** 2))
 
-    found = minimize_scalar(error, bounds=BIASES, method="bounded", options={"xatol": 0.02})
-    return _beside_window(phi, n, float(found.x))
+    least = minimize_scalar(error, bounds=BIASES, method="bounded", options={"xatol": 0.02})
+    return _beside_window(phi, n, float(least.x))
 
 
 def _beside_window(phi: FeatureMap, n: int, bias: float | None) -> Mechanism:

@@ -24,7 +24,7 @@ def spell(mechanism: str) -> str:
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge for each source whether mechanisms keep their places at all temperatures; say what a row's own key does."""
-    found = []
+    judged = []
     most = max(names(records, "budget"))
     for source, length in dict.fromkeys((r["source"], r["length"]) for r in records):
         here = select(records, source=source, length=length, budget=most)
@@ -32,15 +32,15 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
         settings = [select(here, temperature=t) for t in temperatures]
         where = f"on {source}, {length} tokens"
         if len(settings) > 1:
-            found.append(_judge_ranking(where, settings, most))
-        found.append(_describe_own_keys(where, settings[-1]))
-        found += _judge_halves(where, select(records, source=source, length=length))
-    return found
+            judged.append(_judge_ranking(where, settings, most))
+        judged.append(_describe_own_keys(where, settings[-1]))
+        judged += _judge_halves(where, select(records, source=source, length=length))
+    return judged
 
 
 def _judge_halves(where: str, records: Sequence[Record]) -> list[Verdict]:
     """Compare a window beside a fitted map with either alone and twice as large, where the budgets are such."""
-    found = []
+    judged = []
     for budget in names(records, "budget"):
         rows = []
         for temperature in sorted(names(records, "temperature"), reverse=True):
@@ -58,7 +58,7 @@ def _judge_halves(where: str, records: Sequence[Record]) -> list[Verdict]:
             + (f" and {two_digits(here[3]['error'])} of as many FAVOR+ features" if here[3] else "")
             for temperature, here in rows
         )
-        found.append(
+        judged.append(
             Verdict(
                 f"a window of {count} keys and a fitted map of {count} features err less than either alone of twice "
                 "the size",
@@ -68,12 +68,12 @@ def _judge_halves(where: str, records: Sequence[Record]) -> list[Verdict]:
                 decided=Tally(signs.count(-1), signs.count(1), signs.count(0)).word,
             )
         )
-    return found
+    return judged
 
 
 def _at(records: Sequence[Record], mechanism: str, temperature: float, budget: float) -> Any:
-    found = select(records, mechanism=mechanism, temperature=temperature)
-    return next((record for record in found if isclose(record["budget"], budget)), None)
+    mine = select(records, mechanism=mechanism, temperature=temperature)
+    return next((record for record in mine if isclose(record["budget"], budget)), None)
 
 
 def _judge_ranking(where: str, settings: Sequence[Sequence[Record]], budget: float) -> Verdict:

@@ -61,11 +61,11 @@ def sweep(**asked: Any) -> Sweep:
         small |= {"source": (own.source,), "length": (len(own.k),)}
         full |= {"source": (own.source,), "length": (len(own.k),), "mechanism": unfitted}
     allowed: dict[str, Any] = {"mechanism": MECHANISMS if own is None else unfitted, "source": full["source"]}
-    found = options.choose_axes(full, small, allowed)
-    if max(found["length"]) > MOST:
-        raise ParameterError(f"length must be at most {MOST}; got {max(found['length'])}")
-    if max(found["budget"]) > 1:
-        raise ParameterError(f"budget is a share of exact attention's flops, 1 at most; got {max(found['budget'])}")
+    axes = options.choose_axes(full, small, allowed)
+    if max(axes["length"]) > MOST:
+        raise ParameterError(f"length must be at most {MOST}; got {max(axes['length'])}")
+    if max(axes["budget"]) > 1:
+        raise ParameterError(f"budget is a share of exact attention's flops, 1 at most; got {max(axes['budget'])}")
 
     @lru_cache(maxsize=2)
     def problem(source: str, length: int, temperature: float) -> Problem:
@@ -116,7 +116,7 @@ def sweep(**asked: Any) -> Sweep:
     extra = {} if own is None else {"tokens": (own.digest,)}
     return Sweep(
         "mechanisms",
-        {**found, **extra},
+        {**axes, **extra},
         trial,
         facts,
         paired=("temperature", "budget", "mechanism"),

@@ -26,20 +26,20 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge how variances grow with the degree, which sketch is the better one, and whether bounds hold."""
     most, where = max(names(records, "m")), names(records, "inputs")[0]
     widest = select(records, m=most)
-    found = [_judge_bounds(records)]
+    judged = [_judge_bounds(records)]
     for name in names(records, "estimator"):
         ordered = [r for r in select(widest, inputs=where, estimator=name) if r["variance_predicted"][-1] > 0]
         if len(ordered) > 1:
-            found.append(_judge_growth(sorted(ordered, key=lambda r: int(r["degree"]))))
+            judged.append(_judge_growth(sorted(ordered, key=lambda r: int(r["degree"]))))
     for better, ours in (("tensor_srht", "features of TensorSRHT"), ("complex_to_real", "complex weights")):
         pairs = pair(widest, "estimator", better, "rademacher_sketch", by=("inputs", "degree"))
         for parity, odd in (("odd", 1), ("even", 0)):
             if alike := [two for two in pairs if two[0]["degree"] % 2 == odd]:
                 claim = f"{ours} never have more variance than the Rademacher sketch at {parity} degrees"
-                found += _judge_never_more(claim, alike)
-    found += [_name_best(select(widest, inputs=each)) for each in names(widest, "inputs")]
+                judged += _judge_never_more(claim, alike)
+    judged += [_name_best(select(widest, inputs=each)) for each in names(widest, "inputs")]
     points = "settled points; the others, of high degrees or few features, have no interval"
-    return [*found, check_coverage(records, "variance", "variance_predicted", points)]
+    return [*judged, check_coverage(records, "variance", "variance_predicted", points)]
 
 
 def _judge_bounds(records: Sequence[Record]) -> Verdict:
@@ -95,10 +95,10 @@ def _name_best(records: Sequence[Record]) -> Verdict:
     """Name the sketch of the least variance at every degree and cosine."""
     told = []
     for degree in names(records, "degree"):
-        found = {r["estimator"]: np.asarray(r["variance_predicted"]) for r in select(records, degree=degree)}
-        table = np.stack(list(found.values()))
+        known = {r["estimator"]: np.asarray(r["variance_predicted"]) for r in select(records, degree=degree)}
+        table = np.stack(list(known.values()))
         best = [
-            " = ".join(SPOKEN[name] for name, value in zip(found, column, strict=True) if value <= 1.005 * column.min())
+            " = ".join(SPOKEN[name] for name, value in zip(known, column, strict=True) if value <= 1.005 * column.min())
             for column in table.T
         ]
         runs: list[list[Any]] = []
@@ -154,14 +154,14 @@ def draw_growth(records: Sequence[Record], ax: Any) -> None:
 
 def draw_against_cosine(records: Sequence[Record], ax: Any) -> None:
     """Draw the variance over that of the Gaussian sketch against the cosine, at the largest m."""
-    found = select(records, m=max(names(records, "m")))
-    base = select(found, estimator="gaussian_sketch")
+    last = select(records, m=max(names(records, "m")))
+    base = select(last, estimator="gaussian_sketch")
     ax.set(yscale="log", xlabel="cosine of x and y", ylabel="variance over Gaussian sketch", xticks=COSINES)
     write_numbers(ax.yaxis, [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0])
     if not base:
         return
     unit = np.asarray(base[0]["variance_predicted"])
-    for record in found:
+    for record in last:
         theory, *points = (
             np.asarray(record[field], float) / unit
             for field in ("variance_predicted", "variance", "variance_low", "variance_high")

@@ -91,8 +91,8 @@ def pairs(inputs: str) -> tuple[Float64, Float64]:
         rows = rows - rows.mean(axis=0)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         product = rows @ rows.T
-        found = [np.unravel_index(np.argmin(np.abs(product - each)), product.shape) for each in COSINES]
-        return rows[[i for i, _ in found]], rows[[j for _, j in found]]
+        places = [np.unravel_index(np.argmin(np.abs(product - each)), product.shape) for each in COSINES]
+        return rows[[i for i, _ in places]], rows[[j for _, j in places]]
     used = DIM if inputs == "spread" else FEW
     x, across = np.zeros((2, 1, DIM))
     x[:, :used], across[:, :used] = used**-0.5, used**-0.5 * np.resize([1.0, -1.0], used)

@@ -18,17 +18,17 @@ CLEAR = 4  # ends of an interval over each other, up to which a share is known: 
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge where orthogonal tails are smaller, whether the bounds hold, and whether there is an exponential one."""
-    found = []
+    judged = []
     for where in names(records, "where"):
         mine = select(records, where=where)
         alone = select(mine, projection="iid")
         if {"iid", "orthogonal"} <= set(names(mine, "projection")):
-            found += _compare_tails(where, mine)
+            judged += _compare_tails(where, mine)
         if alone:
-            found.append(_judge_bounds(where, alone))
+            judged.append(_judge_bounds(where, alone))
             if alone[0]["upper_jump"] is not None:
-                found.append(_judge_jump(where, alone))
-    return found
+                judged.append(_judge_jump(where, alone))
+    return judged
 
 
 def _compare_tails(where: str, records: Sequence[Record]) -> list[Verdict]:
@@ -170,11 +170,11 @@ def draw_ratio(records: Sequence[Record], ax: Any) -> None:
     set_logarithmic(ax, "relative error ε", "P(|error| > ε) over iid", EPSILONS, yticks)
     ax.set_title(records[0]["where"])
     ax.axhline(1.0, label="iid", **UNIFORM)
-    found = {r["projection"]: r for r in select(records, m=min(names(records, "m")))}
-    if not {"iid", "orthogonal"} <= set(found):
+    few = {r["projection"]: r for r in select(records, m=min(names(records, "m")))}
+    if not {"iid", "orthogonal"} <= set(few):
         return
     mine, alone = (
-        {end: np.asarray(found[projection][f"either{end}"]) for end in ENDS} for projection in ("orthogonal", "iid")
+        {end: np.asarray(few[projection][f"either{end}"]) for end in ENDS} for projection in ("orthogonal", "iid")
     )
     for i, length in enumerate(LENGTHS):
         known = np.all([each["_high"][i] < CLEAR * each["_low"][i] for each in (mine, alone)], axis=0)

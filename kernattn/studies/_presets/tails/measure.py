@@ -94,10 +94,10 @@ def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> d
     hits = {side: np.sum(draws[side], axis=0) for side in ("upper", "lower")}
     hits["either"] = hits["upper"] + hits["lower"]
     trials = len(draws["upper"]) * facts["estimates"]
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for side, count in hits.items():
-        found |= with_ends(side, proportion_and_ci(count, trials))
-    return found
+        fields |= with_ends(side, proportion_and_ci(count, trials))
+    return fields
 
 
 BOUNDS = ("upper_chernoff", "lower_chernoff", "hoeffding", "upper_jump")
@@ -111,7 +111,7 @@ def _bounds(estimator: str, count: int) -> dict[str, Any]:
     terms that are exponentials of u, E exp(t X) is infinite, and one large term alone has at least the probability
     `upper_jump`.
     """
-    found: dict[str, Any] = dict.fromkeys(BOUNDS)
+    bounds: dict[str, Any] = dict.fromkeys(BOUNDS)
     width = np.sqrt(2) * np.asarray(LENGTHS)[:, None]
     u = np.linspace(-12, 12, 2001) * width
     weights = -((u / width) ** 2) / 2
@@ -120,17 +120,17 @@ def _bounds(estimator: str, count: int) -> dict[str, Any]:
     log_mean = (-1 if bounded else 1) * width**2 / 2
     term = {"trigonometric": np.cos, "positive": np.exp, "hyperbolic": np.cosh}[estimator](u) * np.exp(-log_mean)
     epsilon = np.asarray(EPSILONS)
-    found["lower_chernoff"] = _chernoff(-term, weights, epsilon - 1, count)
+    bounds["lower_chernoff"] = _chernoff(-term, weights, epsilon - 1, count)
     if bounded:
-        found["upper_chernoff"] = _chernoff(term, weights, 1 + epsilon, count)
-        found["hoeffding"] = np.minimum(2 * np.exp(-count * epsilon**2 * np.exp(2 * log_mean) / 2), 1)
+        bounds["upper_chernoff"] = _chernoff(term, weights, 1 + epsilon, count)
+        bounds["hoeffding"] = np.minimum(2 * np.exp(-count * epsilon**2 * np.exp(2 * log_mean) / 2), 1)
     else:
         level = np.log(count * (1 + epsilon)) + log_mean  # of the logarithm of the term
         if estimator == "hyperbolic":
             level = np.arccosh(np.exp(level))
         sides = 2 if estimator == "hyperbolic" else 1
-        found["upper_jump"] = -np.expm1(count * np.log1p(-sides * np.exp(special.log_ndtr(-level / width))))
-    return found
+        bounds["upper_jump"] = -np.expm1(count * np.log1p(-sides * np.exp(special.log_ndtr(-level / width))))
+    return bounds
 
 
 def _chernoff(term: Float64, weights: Float64, above: Float64, count: int) -> Float64:
