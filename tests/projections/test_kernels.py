@@ -20,7 +20,7 @@ def test_isotropic_kernels_are_unbiased(name, kernel):
     phi = ka.random_features(kernel, 4, 32, "phase", name, rng=0)
     x, y = np.zeros((2, 4)), np.array([[0.9, 0.0, 0.1, 0.0], [0.5, 0.5, -0.4, 0.5]])
     rng = np.random.default_rng(3)
-    maps = (phi.redraw(rng) for _ in range(250))
+    maps = (phi.redraw(rng) for _ in range(80))
     samples = np.stack([np.sum(each(x) * each(y), axis=-1) for each in maps])
     assert np.abs(z_score(samples, kernel.pairs(x, y))).max() < 4.5
     np.testing.assert_allclose(phi.bias(x, y), 0.0, atol=1e-12)

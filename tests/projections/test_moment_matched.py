@@ -65,7 +65,7 @@ def test_laws_of_rows():
 @pytest.mark.parametrize("estimator", ["trigonometric", "phase", "positive", "hyperbolic"])
 @pytest.mark.parametrize(("kernel", "m"), [(K.Gaussian((0.5, 1.0, 2.0)), 7), (K.Softmax(), 4)], ids=["ard", "softmax"])
 def test_mean_and_variance(kernel, m, estimator):
-    number, count = 2 * m if estimator in ("trigonometric", "hyperbolic") else m, 1500
+    number, count = 2 * m if estimator in ("trigonometric", "hyperbolic") else m, 400
     phi = ka.random_features(kernel, D, number, estimator, "moment_matched", rng=0)
     x = np.array([[0.9, 0.0, 0.0], [0.5, 0.5, -0.4], [0.3, -0.2, 0.1]]) / kernel.input_scale(D)
     y = np.array([[-0.6, 0.0, 0.0], [0.1, 0.2, 0.7], [0.3, -0.2, 0.1]]) / kernel.input_scale(D)
@@ -90,7 +90,7 @@ def test_opposites_and_products_of_kernels():
         ka.random_features(K.Softmax(scale=1.0), D, 10, "positive", P.Antithetic(MATCHED), rng=0),
     ):
         rng = np.random.default_rng(3)
-        samples = np.stack([np.sum(f(x) * f(y), axis=-1) for f in (phi.redraw(rng) for _ in range(1500))])
+        samples = np.stack([np.sum(f(x) * f(y), axis=-1) for f in (phi.redraw(rng) for _ in range(400))])
         assert np.abs(z_score(samples, phi.mean(x, y))).max() < 4.5
         assert np.abs(z_score((samples - samples.mean(axis=0)) ** 2, phi.variance(x, y))).max() < 4.5
 
@@ -101,7 +101,7 @@ def test_arc_cosine_means(order):
     phi = ka.random_features(K.ArcCosine(order), D, 5, projection="moment_matched", rng=0)
     x, y = np.array([[0.9, 0.1, 0.0], [0.5, 0.5, -0.4]]), np.array([[0.6, 0.0, -0.9], [0.1, 0.2, 0.7]])
     rng = np.random.default_rng(4)
-    samples = np.stack([np.sum(f(x) * f(y), axis=-1) for f in (phi.redraw(rng) for _ in range(1500))])
+    samples = np.stack([np.sum(f(x) * f(y), axis=-1) for f in (phi.redraw(rng) for _ in range(400))])
     assert np.abs(z_score(samples, phi.mean(x, y))).max() < 4.5
     if order < 2:  # homogeneous of degree 0 and 2 in the frequencies
         np.testing.assert_allclose(phi.bias(x, y), 0.0, atol=1e-12)

@@ -50,7 +50,7 @@ def check_moments(estimator, name, omega):
 @pytest.mark.statistical
 @pytest.mark.parametrize(("name", "estimator"), turns(CLOSED, ESTIMATORS))
 def test_mean_and_variance(name, estimator):
-    check_moments(estimator, name, redraws(name, 2 * SMALL, SMALL, 10_000))
+    check_moments(estimator, name, redraws(name, 2 * SMALL, SMALL, 2500))
 
 
 @pytest.mark.statistical
@@ -58,7 +58,7 @@ def test_mean_and_variance(name, estimator):
 def test_mean_and_variance_of_part_of_a_block(name, estimator):
     """Six rows: of two blocks of five, or of three and their opposites."""
     rng = np.random.default_rng(5)
-    check_moments(estimator, name, np.stack([SPECS[name].draw(6, SMALL, rng) for _ in range(1500)]))
+    check_moments(estimator, name, np.stack([SPECS[name].draw(6, SMALL, rng) for _ in range(400)]))
 
 
 def test_order_of_geometries():
@@ -83,7 +83,7 @@ def test_frequencies_that_add(name):
     phi = ka.random_features(kernel, 3, 6, "trigonometric", name, rng=0)
     x, y = np.zeros((2, 3)), np.array([[0.8, 0.0, 0.1], [0.5, 0.5, -0.4]])
     rng = np.random.default_rng(3)
-    maps = (phi.redraw(rng) for _ in range(2000))
+    maps = (phi.redraw(rng) for _ in range(500))
     samples = np.stack([np.sum(each(x) * each(y), axis=-1) for each in maps])
     assert np.abs(z_score(samples, kernel.pairs(x, y))).max() < 4.5
     assert np.abs(z_score((samples - samples.mean(axis=0)) ** 2, phi.variance(x, y))).max() < 4.5
