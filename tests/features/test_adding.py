@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from warnings import catch_warnings, filterwarnings
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._choose import table
 from kernattn.features._choose.families import FAMILIES, Family, by_rows
 from kernattn.features._exponential import positive
+from kernattn.features._fitted import learn
 from kernattn.features._spectral.spectra import ISOTROPIC, PRODUCT, has_normal_frequencies
 from kernattn.kernels import KERNELS
 from kernattn.kernels._stationary import Stationary
+from kernattn.ops.features import scaled
 from kernattn.projections import NORM_LAWS, PROJECTIONS, DirectionalProjection, Pair
 from laws import arrays
 from seam import MapSpec, ScaledFeatures
@@ -36,6 +39,15 @@ class Mirrored(positive.Exponential):
     @property
     def spec(self):
         return MapSpec("exp", omega=self._folded(-1.0), **self._row_logs(), amplitude=len(self.omega) ** -0.5)
+
+
+class Computed(Mirrored):
+    """The same, of which ops know the features alone."""
+
+    spec = None
+
+    def scaled_query(self, x):
+        return scaled(x, Mirrored.spec.fget(self))
 
 
 @dataclass(frozen=True)
@@ -232,6 +244,15 @@ def test_a_map_serves_its_kernels_alone(mirrored):
         with pytest.raises(ParameterError, match="mirrored"):
             ka.random_features(kernel, D, 12, "mirrored", "iid", rng=0)
     assert {cell.estimator for cell in ka.features.combinations([K.Softmax()], ["iid"])} >= {"mirrored", "positive"}
+
+
+def test_a_map_of_computed_features_is_a_rival_of_fits(monkeypatch):
+    """No fit begins at it: it has no numbers to learn."""
+    monkeypatch.setattr(learn, "STEPS", 3)
+    monkeypatch.setitem(ka.features.ESTIMATORS, "computed", ka.features.Estimator(Computed, has_normal_frequencies))
+    with catch_warnings():
+        filterwarnings("ignore", message=".*the random map is returned")
+        assert ka.features.fit(K.Softmax(), ROWS, 12, rng=0).num_features == 12
 
 
 def test_a_map_in_pairs(monkeypatch):

@@ -199,7 +199,7 @@ def test_recommend_has_a_row_of_a_fit(few_steps):
     assert table.best.estimator == "learned"
     assert (table.queries, table.keys) == (30, 30)
     assert (table.best.standard_error, table.best.predicted) == (0.0, np.inf)
-    assert "fitted to three quarters of the rows" in str(table)
+    assert "fitted to three quarters of the rows, a quarter of which were its judge" in str(table)
     assert rng.integers(100) == np.random.default_rng(3).integers(100)
     assert "learned" not in str(ka.features.recommend((x, x), K.Softmax(), M, ["orthogonal"], 3))
 
@@ -218,6 +218,11 @@ REFUSED = {
     "kernel": (lambda: fit(K.Gaussian(), ROWS, 4), errors.ParameterError, "ask for objective='kernel'"),
     "no spectrum": (lambda: fit(K.Polynomial(2), ROWS, 4, objective="kernel"), errors.ParameterError, "spectral"),
     "kind": (lambda: fit(K.Softmax(), ROWS, 4, kind="cos"), errors.ParameterError, "kind must be"),
+    "exponential features": (
+        lambda: fit(K.Matern(1.5), ROWS, 4, kind="exponential", objective="kernel"),
+        errors.ParameterError,
+        "kind 'exponential' is for kernels of exponential features.*got Matern.*ask for kind='omega'",
+    ),
     "shares": (
         lambda: fit(K.Softmax(), ROWS, 4, kind="hedgehog", objective="kernel"),
         errors.ParameterError,
@@ -249,6 +254,51 @@ def test_fewer_rows_than_features_are_told(few_steps):
         fit(K.Softmax(), (ROWS, ROWS), 32, rng=0)
     assert str(told[0].message).startswith("data has 20 rows, fewer than the 32 features")
     assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize("side", ["keys", "both"])
+def test_rows_of_which_the_judge_has_the_only_other_one(side, monkeypatch):
+    """All keys of the fit weigh alike, and uniform attention is exact: there is nothing to be better than."""
+    monkeypatch.setattr(learn, "STEPS", 5)
+    alike = np.where(np.arange(20)[:, None] == 3, 1.0, np.zeros(D))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*the random map is returned")
+        for seed in range(3):  # of which some cut the row off
+            phi = fit(K.Softmax(), (ROWS if side == "keys" else alike, alike), M, rng=seed)
+            assert np.all(np.isfinite(phi.key(alike)))
+
+
+def test_rows_in_which_all_keys_weigh_alike_to_rounding(monkeypatch):
+    """A fit learns uniform attention then, by errors beside the values themselves."""
+    monkeypatch.setattr(learn, "STEPS", 5)
+    task = learn.Task(K.Softmax(), 1e-10 * ROWS, 1e-10 * ROWS[::-1], None, "attention", False, True)
+    start = [spec_of("exp", D, seed) for seed in (2, 3)]
+    told = []
+    learn.learn(task, "hedgehog", start, False, np.random.default_rng(0), lambda step, loss: told.append(loss))
+    assert np.all(np.isfinite(told))
+
+
+def test_features_beyond_the_floats_are_no_warnings(monkeypatch):
+    monkeypatch.setattr(learn, "STEPS", 5)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fit(K.Softmax(), 60 * ROWS, M, objective="kernel", rng=0)
+    assert {each.category for each in told} <= {UserWarning}
+
+
+@pytest.mark.parametrize("projection", ["orthogonal", "iid"])
+def test_kernels_whose_frequencies_are_drawn_axis_by_axis(projection, monkeypatch):
+    """Their fit begins at iid frequencies, by its own name and by that of `random_features`."""
+    monkeypatch.setattr(learn, "STEPS", 5)
+    x = clusters(48, np.random.default_rng(1))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*the random map is returned")
+        phi = fit(K.Laplacian(3.0), x, M, objective="kernel", rng=2)
+        again = ka.random_features(K.Laplacian(3.0), 8, M, "learned", projection, data=x, rng=2)
+    assert again.fingerprint == phi.fingerprint
+    table = ka.features.recommend(x, K.Laplacian(3.0), M, ["iid"], 2, learned=True)
+    assert {choice.projection for choice in table.choices} == {ka.projections.Iid()}
 
 
 def test_normalised_specs_are_of_exponentials():

@@ -23,9 +23,9 @@ from kernattn.features._choose.targets import TARGETS, TINY, Target
 from kernattn.features._data import Data, check_inputs, check_size
 from kernattn.features._fitted.learn import LEARNT, STEPS, Task, learn, start_of
 from kernattn.features._fitted.map import Fitted
-from kernattn.features._spectral.spectra import check_spectrum
+from kernattn.features._spectral.spectra import check_spectrum, has_normal_frequencies, spectrum
 from kernattn.kernels import Kernel
-from kernattn.projections import resolve
+from kernattn.projections import Projection, resolve
 
 LEAST = 16  # rows
 JUDGES = 4  # one row of so many is judged on
@@ -158,6 +158,11 @@ def fit(
             raise ParameterError("kind 'hedgehog' is for objective 'attention': its features sum to 1 in every row")
         if values is not None or causal:
             raise ParameterError("values and causal are for objective 'attention'; the objective is 'kernel'")
+    if chosen == "exponential" and not has_normal_frequencies(kernel):
+        raise ParameterError(
+            f"kind 'exponential' is for kernels of exponential features, Softmax and Gaussian; got {shown(kernel)}: "
+            "ask for kind='omega'"
+        )
     rows, number = check_inputs(data), positive_integer("num_features", num_features)
     v = check_values(values, rows, boolean("causal", causal))
     asked = Asked(kernel, number, rows, not isinstance(data, tuple), chosen, v, causal, goal, generator(rng))
@@ -272,12 +277,21 @@ def _spaced(count: int, most: int) -> np.ndarray:
 def _draws(asked: Asked, seen: Rows) -> dict[str, list[FeatureMap]]:
     """Return draws of every random map that there can be, by the names of their estimators."""
     data = data_of(seen, asked.shared)
-    dim, projection = data.rows.shape[1], resolve("orthogonal")
+    dim, projection = data.rows.shape[1], arrangement(asked.kernel)
     request = Request(
         asked.kernel, dim, asked.num_features, "auto", projection, data, asked.rng, asked.objective
     )  # fmt: skip
     maps = candidates(request)
     return {name: [phi.redraw(asked.rng) for _ in range(DRAWS)] for name, phi in maps.items()}
+
+
+def arrangement(kernel: Kernel) -> Projection:
+    """Return the projection of the draws: orthogonal, or iid where a kernel's frequencies are drawn axis by axis."""
+    try:
+        spectrum(kernel, resolve("orthogonal"))
+    except ParameterError:
+        return resolve("iid")
+    return resolve("orthogonal")
 
 
 def _best_random(maps: dict[str, list[FeatureMap]], whole: Target) -> tuple[str, FeatureMap]:
@@ -296,7 +310,7 @@ def _start(asked: Asked, maps: list[FeatureMap], trainer: Target) -> tuple[MapSp
     for phi in maps:
         specs: Any = phi.query_spec, phi.key_spec
         of_all = asked.objective == "kernel" and asked.kind == "omega"
-        if of_all or all(spec.per_feature for spec in specs):
+        if None not in specs and (of_all or all(spec.per_feature for spec in specs)):
             begun = [start_of(spec, asked.kind) for spec in specs]
             whole = Fitted(asked.kernel, asked.kind, begun[0], begun[1], 0.0, "", 0.0)
             starts.append((trainer.measured(whole).error, len(starts), specs))
@@ -307,12 +321,12 @@ def asked_of(request: Request) -> Asked:
     """Return a request for a map that is learnt, checked."""
     if request.data is None:
         raise ParameterError(f"data must be given for {LEARNED!r}: it is what the map is fitted to; got None")
-    if request.projection != resolve("orthogonal"):
+    check_spectrum(request.kernel)
+    if request.projection not in (resolve("orthogonal"), usual := arrangement(request.kernel)):
         raise ParameterError(
-            f"estimator {LEARNED!r} begins at orthogonal frequencies: leave projection at its default; got "
+            f"estimator {LEARNED!r} begins at frequencies of {usual!r}: leave projection at its default; got "
             f"{request.projection!r}"
         )
-    check_spectrum(request.kernel)
     goal = objective_of(request.kernel, request.objective)
     kind = "hedgehog" if goal == "attention" else "omega"
     shared = request.data.queries is request.data.keys

@@ -16,7 +16,7 @@ from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel
-from kernattn.features._choose.fit import LEARNED, asked_of, attempt, data_of, share_out
+from kernattn.features._choose.fit import LEARNED, arrangement, asked_of, attempt, data_of, share_out
 from kernattn.features._choose.ranking import measure_until_decided, predict
 from kernattn.features._choose.sample import REDRAWS, Sample, check_values, draw_sample, redraw_seeds
 from kernattn.features._choose.spectral import candidates, objective_of
@@ -28,7 +28,7 @@ from kernattn.kernels import Kernel
 from kernattn.projections import PROJECTIONS, Projection, resolve
 
 KINDS = "independent numbers", "the keys"  # attention's values where none are given
-_OF_DATA = "fitted to three quarters of the rows"
+_OF_DATA = "fitted to three quarters of the rows, a quarter of which were its judge"
 _OF_IID = "; predicted for iid frequencies"
 
 
@@ -265,7 +265,7 @@ def recommend(
     if boolean("learned", learned):
         shared, source = given.queries is given.keys, deepcopy(source)
         seen, held = share_out(given, rows_of_values, source)
-        request = Request(kernel, dim, number, LEARNED, resolve("orthogonal"), data_of(seen, shared), source, goal)
+        request = Request(kernel, dim, number, LEARNED, arrangement(kernel), data_of(seen, shared), source, goal)
         made = attempt(asked_of(request._replace(values=seen[2], causal=causal)))
         fitted = made.fitted if made.helps else None
         given, rows_of_values = data_of(held, shared), held[2]
@@ -291,7 +291,7 @@ def recommend(
         raise refusal
     if fitted is not None:
         (measured,) = measure_until_decided({LEARNED: fitted}, target, seeds, decides=False).values()
-        choices.append(Choice(LEARNED, resolve("orthogonal"), measured.error, np.inf, *measured, _OF_DATA))
+        choices.append(Choice(LEARNED, arrangement(kernel), measured.error, np.inf, *measured, _OF_DATA))
     return Recommendation(
         tuple(sorted(choices, key=lambda choice: choice.error)),
         number,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._arrays.namespaces import Float64, frozen, without_warnings
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
 from kernattn.features._fitted.losses import Batch, Gradient, attention_loss, kernel_loss
@@ -20,6 +20,7 @@ WARM = 10  # steps until the rate is whole; it falls to 0 along half a cosine
 DECAYS = 0.9, 0.98  # of the means of gradients and of their squares
 MEMORY = 0.95  # of the mean of steps, which is what is returned
 BATCH = 256  # rows at most, and half of all: no batch is like another
+FEW = 2**14  # rows whose order is drawn for every batch
 MIX = 1.0  # parameter of the beta law by which rows are mixed in pairs
 
 
@@ -67,9 +68,9 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of(cls, x: Float64) -> Scaling:
-        """Return the mean of rows, and the root mean square of their entries about it."""
+        """Return the mean of rows, and the root mean square of their entries about it; 1 of rows that are all alike."""
         centre = np.mean(x, axis=0)
-        return cls(centre, float(np.sqrt(np.mean((x - centre) ** 2))))
+        return cls(centre, float(np.sqrt(np.mean((x - centre) ** 2))) or 1.0)
 
     def numbers(self, spec: MapSpec, names: tuple[str, ...]) -> dict[str, Float64]:
         """Return the numbers of a spec for such rows."""
@@ -137,6 +138,7 @@ class _Adam:
             self.mean[name] += (1 - keep) * (self.numbers[name] - self.mean[name])
 
 
+@without_warnings
 def learn(
     task: Task,
     kind: str,
@@ -195,6 +197,11 @@ def _batch(task: Task, rng: np.random.Generator) -> Batch:
 
 def _mix(count: int, rng: np.random.Generator) -> tuple[Any, Any, Float64]:
     size = min(BATCH, max(2, count // 2))
-    at = np.sort(rng.permutation(count)[:size])
+    at = np.sort(_some(count, size, rng))
     share = rng.beta(MIX, MIX, size=(size, 1))
-    return at, rng.permutation(count)[:size], np.maximum(share, 1 - share)
+    return at, _some(count, size, rng), np.maximum(share, 1 - share)
+
+
+def _some(count: int, size: int, rng: np.random.Generator) -> Any:
+    """Return the places of some rows; of many the order of all is not drawn, which would take longer than a step."""
+    return rng.permutation(count)[:size] if count <= FEW else rng.choice(count, size, replace=False)

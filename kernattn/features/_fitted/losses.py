@@ -22,6 +22,7 @@ from kernattn.ops.dispatch import Op
 from kernattn.ops.records import RECORDS
 
 PROBES = 32  # independent values
+ROUNDING = 1e-26  # of squares of values: what outputs of uniform attention may be off by rounding
 LOGS = MapSpec("exp")  # of rows that are logs of features already
 
 Gradient = dict[str, Float64]
@@ -75,12 +76,15 @@ def exact_attention(kernel: Kernel, q: Float64, k: Float64, causal: bool) -> Flo
 
 
 def _values(exact: Float64, batch: Batch, rng: np.random.Generator, causal: bool) -> Float64:
-    """Return blocks of values side by side, each so large that uniform attention's squared errors sum to 1 / B."""
+    """Return blocks of values side by side, each so large that uniform attention's squared errors sum to 1 / B.
+
+    Where these are rounding, because all keys weigh alike, a fit learns by what errors are beside the values.
+    """
     seen = np.tri(*exact.shape) if causal else np.ones_like(exact)
     off = seen / np.sum(seen, axis=-1, keepdims=True) - exact
     blocks = [rng.standard_normal((len(batch.k), PROBES)), *(x for x in (batch.k, batch.v) if x is not None)]
     blocks = [block - np.mean(block, axis=0) for block in blocks]
-    sizes = [float(np.sum((off @ block) ** 2)) for block in blocks]
+    sizes = [max(float(np.sum((off @ block) ** 2)), ROUNDING * float(np.sum(block**2))) for block in blocks]
     return np.concatenate(
         [block / (len(blocks) * size) ** 0.5 for block, size in zip(blocks, sizes, strict=True) if size > 0], axis=1
     )
