@@ -3,9 +3,11 @@
 import math
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.elementary import exponential
 from kernattn.ops._numba.codegen.halves import round_off
 from kernattn.ops._numba.codegen.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.codegen.vectors import load, store, where
 from kernattn.ops._numba.far.clamped import far_form, far_scale, finite, largest_log, project_far, within
 from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
 from kernattn.ops._numba.tiles.finish import far_scales, finish_features, finish_numbers, limit_of
@@ -114,18 +116,36 @@ def write_scales(weights, centre, linear, factor_t, rank, x, scales, chunk, low,
 
 
 @inner
-def _log_sum(y, offset, both):
-    """Return log sum_a e^(y_a + b_a), of projections y of a row; of `both` signs, with the second half of offsets."""
-    top, shifted, zero = -largest_log(y), offset.size > 0, y.dtype.type(0)
-    for a in range(y.size):
-        top = max(top, y[a] + (offset[a] if shifted else zero))
-        if both:
-            top = max(top, (offset[y.size + a] if shifted else zero) - y[a])
+def _write_logs(y, frequencies, offset):
+    """Turn projections, so many numbers of a row, into the logs of its features, of both signs if there is room."""
+    for a in range(frequencies, y.size):
+        y[a] = -y[a - frequencies]
+    for a in range(offset.size):
+        y[a] += offset[a]
+
+
+@inner
+def _log_sum(y, spare):
+    """Return log sum_a e^y_a of a row, whose numbers are used up."""
+    width, zero = lanes(y), y.dtype.type(0)
+    last, top = y.size // width * width, -largest_log(y)
+    if last > 0:
+        tops = load(y, 0)
+        for a in range(width, last, width):
+            logs = load(y, a)
+            tops = where(logs > tops, logs, tops)
+        store(tops, spare, 0)
+        for a in range(width):
+            top = max(top, spare[a])
+    for a in range(last, y.size):
+        top = max(top, y[a])
+    for a in range(0, last, width):
+        store(exponential(load(y, a) - top), y, a)
     total = zero
-    for a in range(y.size):
-        total += math.exp(y[a] + (offset[a] if shifted else zero) - top)
-        if both:
-            total += math.exp((offset[y.size + a] if shifted else zero) - y[a] - top)
+    for a in range(last):
+        total += y[a]
+    for a in range(last, y.size):
+        total += exponential(y[a] - top)
     return top + math.log(total)
 
 
@@ -137,8 +157,9 @@ def write_normalisers(omega_t, frequencies, offset, both, x, scales, chunk, low,
     """
     x, omega_t, offset = whole(x), whole(omega_t), whole(offset)
     dim = x.size // scales.size
-    size, row = tile_rows(chunk, x), pad(frequencies, lanes(x)) + lanes(x)
-    packed, tile = aligned(size * dim, x), aligned(size * row, x)
+    features = 2 * frequencies if both else frequencies
+    size, row = tile_rows(chunk, x), pad(features, lanes(x)) + lanes(x)
+    packed, tile, spare = aligned(size * dim, x), aligned(size * row, x), aligned(lanes(x), x)
     limit = largest_log(x)
     for first in range(low * chunk, min(high * chunk, scales.size), chunk):
         rows = min(chunk, scales.size - first)
@@ -148,9 +169,11 @@ def write_normalisers(omega_t, frequencies, offset, both, x, scales, chunk, low,
                 target[i] = source[i]
         panel_product(packed, rows, dim, omega_t, 0, frequencies, tile, row)
         for j in range(rows):
-            source, y = window(packed, j * dim, dim), window(tile, j * row, frequencies)
-            total = -_log_sum(y, offset, both)
+            source, y = window(packed, j * dim, dim), window(tile, j * row, features)
+            _write_logs(y, frequencies, offset)
+            total = -_log_sum(y, spare)
             if not abs(total) < limit and finite(source):
-                project_far(omega_t, source, 0, limit, y)
-                total = -_log_sum(y, offset, both)
+                project_far(omega_t, source, 0, limit, window(y, 0, frequencies))
+                _write_logs(y, frequencies, offset)
+                total = -_log_sum(y, spare)
             scales[first + j] = total

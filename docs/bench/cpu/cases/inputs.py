@@ -1,8 +1,9 @@
-"""Inputs of the cases, the map of FAVOR+, and a call on one thread."""
+"""Inputs of the cases, maps, and a call on one thread."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from bench.sizes import Sizes
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.parallel import VARIABLE
 from kernattn.bench._clock import Call
-from kernattn.features import elu1, random_features
+from kernattn.features import Fitted, elu1, random_features
 from kernattn.kernels import Softmax
 
 
@@ -34,6 +35,13 @@ def elu1_map(o: Sizes) -> Any:
 def favor(o: Sizes) -> Any:
     """Return positive orthogonal features of the softmax kernel."""
     return random_features(Softmax(), o.dim, o.features, "positive", rng=o.seed)
+
+
+def fitted(o: Sizes) -> Any:
+    """Return a map such as `features.fit` returns, of drawn numbers: its time does not depend on what they are."""
+    draws: list[Any] = [random_features(Softmax(), o.dim, o.features, "positive", rng=o.seed + side) for side in (0, 1)]
+    queries, keys = (replace(phi.spec.unscaled, normalised=True) for phi in draws)
+    return Fitted(Softmax(), "hedgehog", queries, keys, 0.0, "positive", 0.0)
 
 
 def one_thread(call: Call) -> Call:

@@ -10,7 +10,7 @@ from typing import Any
 from bench.cpu import pattern_peers as rivals
 from bench.cpu import peers
 from bench.cpu.cases import counts
-from bench.cpu.cases.inputs import favor, heads
+from bench.cpu.cases.inputs import favor, fitted, heads
 from bench.races import Case, Race
 from bench.sizes import Sizes
 from kernattn._gradients import vjp
@@ -60,10 +60,13 @@ def over(o: Sizes, kind: str) -> Race:
     return Race(calls, Work(4 * size, 4.0 * pairs * o.dim, pairs, written=size), works=works)
 
 
-def windowed(o: Sizes, window: int) -> Race:
-    """FAVOR+ behind a window of exact attention, under one normaliser, and each of the two parts alone."""
+Make = Callable[[Sizes], Any]
+
+
+def windowed(o: Sizes, window: int, make: Make = favor) -> Race:
+    """FAVOR+ or a fitted map behind a window of exact attention, under one normaliser, and each of the parts alone."""
     q, k, v = heads(o)
-    phi, plan = favor(o), patterns.local(window - 1, 0).plan(o.n)
+    phi, plan = make(o), patterns.local(window - 1, 0).plan(o.n)
     calls = {
         "ours": partial(window_attention, q, k, v, phi, window),
         "ours, window alone": partial(softmax_attention, q, k, v, pattern=plan),
@@ -76,10 +79,10 @@ def windowed(o: Sizes, window: int) -> Race:
     return Race(calls, both, works=works)
 
 
-def windowed_both_ways(o: Sizes, window: int) -> Race:
+def windowed_both_ways(o: Sizes, window: int, make: Make = favor) -> Race:
     """The same and its way back; the parts alone likewise."""
     q, k, v, g = heads(o, 4)
-    phi, plan = favor(o), patterns.local(window - 1, 0).plan(o.n)
+    phi, plan = make(o), patterns.local(window - 1, 0).plan(o.n)
     calls = {
         "ours": partial(_both_ways, (g, None), window_attention, q, k, v, phi, window),
         "ours, window alone": partial(_both_ways, g, softmax_attention, q, k, v, pattern=plan),
@@ -120,8 +123,14 @@ def _rivals(o: Sizes, kind: str, given: tuple[Any, Any, Any]) -> dict[str, Call]
 
 
 PATTERNS = {f"pattern-{kind}": Case(partial(over, kind=kind), told=kind) for kind in KINDS}
-PATTERNS |= {f"window-{w}": Case(partial(windowed, window=w), told=f"{w} tokens") for w in (64, WINDOW)}
+for w in (64, WINDOW):
+    PATTERNS |= {
+        f"window-{w}": Case(partial(windowed, window=w), told=f"{w} tokens"),
+        f"window-{w}-both-ways": Case(partial(windowed_both_ways, window=w), told=f"{w} tokens, both ways"),
+    }
 PATTERNS |= {
-    f"window-{w}-both-ways": Case(partial(windowed_both_ways, window=w), told=f"{w} tokens, both ways")
-    for w in (64, WINDOW)
+    "window-64-fitted": Case(partial(windowed, window=64, make=fitted), told="64 tokens, a fitted map"),
+    "window-64-fitted-both-ways": Case(
+        partial(windowed_both_ways, window=64, make=fitted), told="64 tokens, a fitted map, both ways"
+    ),
 }
