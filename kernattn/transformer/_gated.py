@@ -68,7 +68,8 @@ def _convolve(
     bias = None if bias is None else widened(bias)
     y = CONV.implementation(whole)(whole, weight, bias, True, None)[..., past:, :]
     if mask is None:
-        return y, whole[..., n:, :]
+        last = begun[..., n:, :], x[..., max(n - past, 0) :, :]
+        return y, xp.concat(last, axis=-2)  # no view: a state would hold all rows of its prompt
     ends = n - xp.argmax(xp.astype(xp.flip(mask, axis=-1), xp.int32), axis=-1)  # after the last token that is there
     at = (ends[..., None] + xp.arange(past, **placement(x)))[..., None]
     return y, xp.take_along_axis(whole, xp.broadcast_to(at, (*begun.shape[:-1], m.channels)), axis=-2)

@@ -265,7 +265,7 @@ def prefill(
     x = x if config.inputs is None else unmasked(x, mask)
     means = Means(attending, memory_reader(how, memory), lambda layer, mix: kept(mix(None, mask)))
     rows = _run(params, config, x, count_positions(config, x), types, means)
-    after = (count_positions(config, x) + 1)[..., -1] if lengths is None else lengths
+    after = (count_positions(config, x)[..., -1:] + 1)[..., 0] if lengths is None else lengths
     return apply_head(params, config, rows), State(tuple(layers), after, memory)
 
 

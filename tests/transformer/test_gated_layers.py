@@ -147,6 +147,24 @@ def test_prompts_of_unequal_length_and_padding_before(member):
         np.testing.assert_allclose(padded[row, first:], alone, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("member", [None, "mamba2", "kda"])
+@pytest.mark.parametrize("length", [1, 2, 9])
+def test_a_state_keeps_no_memory_of_its_prompt(member, length):
+    """ml-explore/mlx-lm#1701: what was kept of a sequence was a view, which held all there had been before."""
+    config = Config(dim=8, layers=1, heads=2, vocab=7, positions="rotary") if member is None else config_of(member)
+    params = drawn(config)
+    _, state = prefill(params, config, tokens(2, length), attention=None if member else ka.features.elu1())
+    for _ in range(2):
+        layer = state.layers[0]
+        arrays = [state.positions, *(x for x in layer if isinstance(x, np.ndarray))]
+        for x in arrays:
+            held = x
+            while held.base is not None:
+                held = held.base
+            assert held.nbytes <= x.nbytes
+        _, state = step(params, config, state, tokens(2), attention=None if member else ka.features.elu1())
+
+
 @pytest.mark.parametrize("library", ["torch", "jax.numpy", "array_api_strict"])
 def test_arrays_of_other_libraries(library):
     xp = pytest.importorskip(library)
