@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Float64
+from kernattn._arrays.namespaces import Float64, without_flags
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
 from kernattn._sums.row_scale import log_sum
@@ -42,6 +42,7 @@ class Settings:
     rng: int | None  # None for a number of nobody's choice
 
 
+@without_flags
 def fit_layer(
     name: str, index: int, rows: Sequence[Rows], place: Place, asked: Settings, tell: Callable[[], object]
 ) -> Layer:

@@ -313,3 +313,22 @@ def test_normalised_specs_are_of_exponentials():
     spec = MapSpec("exp", omega, normalised=True)
     assert replace(spec, normalised=False).direct
     assert not spec.direct
+
+
+@pytest.mark.parametrize("size", [30.0, 300.0, 1e-200])
+def test_fits_take_rows_of_any_size(size, monkeypatch):
+    """Causal weights of a row whose later keys are far larger are no numbers in units of these; none may vanish."""
+    monkeypatch.setattr(learn, "STEPS", 3)
+    x = size * np.random.default_rng(0).standard_normal((24, 4))
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        phi = ka.features.fit(ka.kernels.Softmax(), x, 6, causal=True, rng=0)
+        assert np.all(np.isfinite(ka.linear_attention(x, x, x, phi)))
+
+
+def test_causal_weights_of_far_rows():
+    x = 300 * np.random.default_rng(0).standard_normal((12, 4))
+    scores = np.where(np.tri(12) > 0, x @ x.T / 2, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(losses.exact_attention(ka.kernels.Softmax(), x, x, True), weights, atol=1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array
+from kernattn._arrays.plain import on_plain
 from kernattn._runtime.checks import boolean, positive_integer, shown
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG, generator
@@ -21,6 +22,7 @@ from kernattn.projections import Projection, resolve
 
 @traceable("random_features")
 @told_keywords
+@on_plain
 def random_features(
     kernel: Kernel,
     dim: int,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64
+from kernattn._arrays.plain import on_plain
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.checks import boolean, one_of, positive_integer, shown
 from kernattn._runtime.deprecated import warn_user
@@ -52,6 +53,7 @@ class Asked(NamedTuple):
 
 
 @told_keywords
+@on_plain
 def fit(
     kernel: Kernel,
     data: Array | tuple[Array, Array],

@@ -10,6 +10,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, without_warnings
+from kernattn._arrays.plain import on_plain
 from kernattn._runtime.checks import boolean, positive_integer, shown
 from kernattn._runtime.deprecated import old_order
 from kernattn._runtime.random import RNG, generator
@@ -165,6 +166,7 @@ class Recommendation:
 
 
 @old_order(Kernel, "kernel")
+@on_plain
 def recommend(
     data: Array | tuple[Array, Array],
     kernel: Kernel,

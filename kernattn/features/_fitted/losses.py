@@ -21,6 +21,7 @@ from kernattn.ops import features, features_vjp
 from kernattn.ops.dispatch import Op
 from kernattn.ops.records import RECORDS
 
+FAINT = 1e-280  # values below have few digits
 PROBES = 32  # independent values
 ROUNDING = 1e-26  # of squares of values: what outputs of uniform attention may be off by rounding
 LOGS = MapSpec("exp")  # of rows that are logs of features already
@@ -69,7 +70,11 @@ def exact_attention(kernel: Kernel, q: Float64, k: Float64, causal: bool) -> Flo
     values, log = kernel._log_scaled_matrix(q, k)
     logs = np.log(values, where=values > 0, out=np.full_like(values, -np.inf)) + 0 * log
     if causal:
-        logs = np.where(np.tri(*logs.shape) > 0, logs, -np.inf)
+        seen = np.tri(*logs.shape) > 0
+        faint = np.max(values, axis=-1, where=seen, initial=0) < FAINT  # beside a later key, in whose units they are
+        if faint.any():
+            logs[faint] = kernel._logs(kernel._rows(q, k, cross=True))[faint]
+        logs = np.where(seen, logs, -np.inf)
     weights = np.exp(logs - np.max(logs, axis=-1, keepdims=True))
     shares: Float64 = weights / np.sum(weights, axis=-1, keepdims=True)
     return shares
@@ -85,9 +90,8 @@ def _values(exact: Float64, batch: Batch, rng: np.random.Generator, causal: bool
     blocks = [rng.standard_normal((len(batch.k), PROBES)), *(x for x in (batch.k, batch.v) if x is not None)]
     blocks = [block - np.mean(block, axis=0) for block in blocks]
     sizes = [max(float(np.sum((off @ block) ** 2)), ROUNDING * float(np.sum(block**2))) for block in blocks]
-    return np.concatenate(
-        [block / (len(blocks) * size) ** 0.5 for block, size in zip(blocks, sizes, strict=True) if size > 0], axis=1
-    )
+    scaled = [block / (len(blocks) * size) ** 0.5 for block, size in zip(blocks, sizes, strict=True) if size > 0]
+    return np.concatenate(scaled, axis=1) if scaled else np.zeros((len(batch.k), 1))  # of a single key
 
 
 def logs_of(x: Float64, spec: MapSpec) -> Float64:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, check_floating, dtype_name, frozen, namespace, to_numpy64
+from kernattn._arrays.plain import on_plain
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import check_room, finite_number, instance_of, one_of, positive_integer, shown
 from kernattn._runtime.deprecated import old_arguments, old_order, warn_user
@@ -70,6 +71,7 @@ class _Choice(NamedTuple):
 
 @told_keywords
 @_takes_old_order
+@on_plain
 def nystrom(
     data: Array,
     kernel: Kernel | Literal["precomputed"],
