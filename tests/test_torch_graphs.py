@@ -251,3 +251,17 @@ def test_a_graph_of_another_process_says_what_to_do():
         _specs.spec_of("another")
     with pytest.raises(ka.errors.ParameterError, match=r"not known in this process.*backend='reference'"):
         _plans.plan_of("another")
+
+
+@pytest.mark.parametrize("name", ["linear", "exact", "gated"])
+def test_derivatives_of_torch_func_within_a_graph(name):
+    """By array operations."""
+    torch.compiler.reset()
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(2, grad=False)
+    losses = {
+        "linear": lambda q: ka.causal_linear_attention(q, k, v, phi)[0].sin().sum(),
+        "exact": lambda q: ka.softmax_attention(q, k, v, causal=True).sin().sum(),
+        "gated": lambda q: ka.gated_linear_attention(q, k, v)[0].sin().sum(),
+    }
+    slope = torch.func.grad(losses[name])
+    torch.testing.assert_close(torch.compile(slope, backend="eager", fullgraph=True)(q), slope(q))

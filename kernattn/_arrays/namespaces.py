@@ -189,12 +189,21 @@ def anywhere(condition: Array) -> bool:
     """Is the condition true somewhere? An array that is traced or transformed cannot tell: no."""
     if isinstance(condition, np.bool_):  # what NumPy makes of all axes
         return bool(condition)
-    if type(condition).__name__ in ("FakeTensor", "FunctionalTensor"):  # asked, they would note that they were
+    if type(_unwrapped(condition)).__name__ in ("FakeTensor", "FunctionalTensor"):  # they would note it
         return False
     try:
         return bool(namespace(condition=condition).any(condition))
     except (TypeError, RuntimeError):  # of JAX, of PyTorch
         return False
+
+
+def _unwrapped(x: Any) -> Any:
+    """Return the tensor within those that torch.func wraps around it."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.is_tensor(x):
+        while torch._C._functorch.is_functorch_wrapped_tensor(x):
+            x = torch._C._functorch.get_unwrapped(x)
+    return x
 
 
 def frozen(values: Float64) -> Float64:

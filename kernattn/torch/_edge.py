@@ -19,6 +19,7 @@ from kernattn.torch import _library  # noqa: F401 (it tells PyTorch what there i
 from kernattn.torch import _traced as traced
 from kernattn.torch._functions import Compiled, Transformed
 from kernattn.torch._hosted import hosted
+from kernattn.torch._in_graphs import differentiated_by_func
 from kernattn.torch._ops import TORCH_OPS
 from kernattn.torch._plans import keep_plan
 from kernattn.torch._recorded import DIFFERENTIABLE, recorded
@@ -62,7 +63,7 @@ def _way(library: Torch, tensors: list[Tensor | None]) -> Run | None:
         if x is not None and type(x) not in kinds and not (traced and isinstance(x, TRACED)):
             return None
     if traced:
-        return _named
+        return None if differentiated_by_func() else _named
     layers = torch._C._functorch.get_interpreter_stack()
     if not layers:  # amid others, a call on tensors that none of them wraps is theirs as well
         return _applied

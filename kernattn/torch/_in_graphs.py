@@ -4,9 +4,17 @@ import torch
 from torch import Tensor
 
 from kernattn._arrays.autocast import cast
+from kernattn._arrays.graphs import in_a_graph
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 
 OPS = torch.ops.kernattn
+DERIVATIVES = torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp
+
+
+@in_a_graph
+def differentiated_by_func() -> bool:
+    """Whether `torch.func` differentiates what is traced: it knows no rules of ops there, and array operations run."""
+    return any(layer.key() in DERIVATIVES for layer in torch._C._functorch.get_interpreter_stack() or ())
 
 
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:

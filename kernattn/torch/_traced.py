@@ -10,7 +10,7 @@ from kernattn.attention import LinearState, WindowState
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap, LearntMap
 from kernattn.features._learnt import number_shapes
-from kernattn.torch._in_graphs import OPS, autocast, check_gates, into, sums_dtype
+from kernattn.torch._in_graphs import OPS, autocast, check_gates, differentiated_by_func, into, sums_dtype
 from kernattn.torch._traced_below import composed, drawn, leaves_of, one_draw, plan_name, run_op, state_of
 from kernattn.torch._traced_compressed import compressed
 from kernattn.torch._traced_gated import (  # noqa: F401 (namesakes, too)
@@ -150,7 +150,7 @@ def softmax_with_lse(
     plan = "causal" if boolean("causal", causal) else "all"
     if pattern is not None:
         plan = plan_name(pattern, q, k, causal)
-    if backend == "reference":
+    if backend == "reference" or differentiated_by_func():
         options = {"scale": scale, "key_mask": key_mask, "key_bias": key_bias, "backend": backend}
         out, lse = composed("softmax_with_lse", None, q, k, v, plan=plan, **options)
     else:
@@ -160,7 +160,7 @@ def softmax_with_lse(
 
 
 def compressed_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-    if options.get("backend") == "reference":
+    if options.get("backend") == "reference" or differentiated_by_func():
         return composed("compressed_attention", None, q, k, v, **options)
     return compressed(q, k, v, **options)
 

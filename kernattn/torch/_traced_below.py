@@ -16,7 +16,7 @@ from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, KernattnError, ParameterError, StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
 from kernattn.features._learnt import can_fold
-from kernattn.torch._in_graphs import OPS, times
+from kernattn.torch._in_graphs import OPS, differentiated_by_func, times
 from kernattn.torch._ops import STEP, TORCH_OPS
 from kernattn.torch._plans import plan_of
 from kernattn.torch._recipes import FIXED, recipe_of, remade
@@ -39,7 +39,7 @@ def run_op(name: str, in_place: bool, phi: FeatureMap, backend: str | None, give
     q_spec, k_spec, _ = drawn(phi)._content
     specs = {"q_spec": q_spec, "k_spec": k_spec, "spec": given.get("spec")}
     names = [specs[each] for each in SPECS[name]]
-    if backend == "reference" or None in names:
+    if backend == "reference" or None in names or differentiated_by_func():
         return None
     for each in SPECS[name]:
         for number in NUMBERS:
