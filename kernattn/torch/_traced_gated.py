@@ -62,7 +62,7 @@ def gated_linear_attention(
         if s is not None:
             raise ParameterError("state must be None where torch.func differentiates within a graph")
         options = {"g": g, "gk": gk, "beta": beta, "erase": erase, "key_mask": key_mask, "segment_ids": segment_ids}
-        more = {"scale": scale, "l2_normalise": l2_normalise, "backend": backend}
+        more: dict[str, Any] = {"scale": scale, "l2_normalise": l2_normalise, "backend": backend}
         out, (s,) = composed("gated_linear_attention", None, q, k, v, **options, **more)
         return out, GatedState(s)
     out, after = OPS.gated(q, k, v, g, gk, beta, read, write, s, key_mask, segment_ids, scale, l2_normalise, backend)
