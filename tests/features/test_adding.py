@@ -29,7 +29,7 @@ from seam import MapSpec, ScaledFeatures
 ROOT, PACKAGE = Path(__file__).parents[2], Path(ka.__file__).parent
 K, D = ka.kernels, 4
 ROWS = arrays(1, (30, D), dtype="float64", scale=0.3)[0]
-REDRAWS = 600
+REDRAWS = 200
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from saved import reloaded
 from xp import dtype_name, to_numpy
 
 K, P = ka.kernels, ka.projections
-D, M, DRAWS = 4, 8, 20_000
+D, M, DRAWS = 4, 8, 5000
 
 
 def pairs():

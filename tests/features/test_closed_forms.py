@@ -13,7 +13,7 @@ import kernattn as ka
 from covering import turns
 from laws import arrays
 
-D, DRAWS, TILT = 6, 4000, -0.15
+D, DRAWS, TILT = 6, 1000, -0.15
 P = ka.projections
 PROJECTIONS = {
     "iid": P.Iid(),
@@ -105,7 +105,7 @@ def test_mean_and_variance(estimator, projection, m, softmax):
     turns(ESTIMATORS, product(["iid", "orthogonal"], [ka.kernels.Softmax(), ka.kernels.Gaussian(0.7)])),
 )
 def test_redraws_are_unbiased_in_any_direction(estimator, projection, kernel):
-    draws, d = 800, 16
+    draws, d = 200, 16
     u = np.stack([np.eye(d)[0], np.ones(d) / 4.0, arrays(3, (d,))[0].astype(float)])
     u[2] /= np.linalg.norm(u[2])
     c = kernel.input_scale(d)

@@ -23,8 +23,8 @@ writer = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(writer)
 
 D = writer.DIM  # no power of two: Hadamard matrices are padded
-LONG = 1500  # draws in one, of maps whose blocks of frequencies are independent
-REDRAWS = 300  # of other maps
+LONG = 400  # draws in one, of maps whose blocks of frequencies are independent
+REDRAWS = 100  # of other maps
 FEW, TIMES = 40, 32  # redraws with so many times the features, where only means are compared
 KERNELS = _kernels()
 DATA = np.concatenate([np.eye(D), np.ones((1, D)) / D])

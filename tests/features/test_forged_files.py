@@ -11,6 +11,7 @@ import pytest
 import forge
 import kernattn as ka
 import saved
+from covering import turns
 from kernattn.features._files import known_types
 from refusals import refused
 
@@ -43,8 +44,7 @@ def test_every_type_is_tried():
     assert found == set(known_types())
 
 
-@pytest.mark.parametrize("kind", forge.KINDS)
-@pytest.mark.parametrize("name", saved.MAKERS)
+@pytest.mark.parametrize(("name", "kind"), turns(saved.MAKERS, forge.KINDS))
 def test_forgeries(name, kind, tmp_path):
     forgeries = list(forge.KINDS[kind](*forge.unpacked(SAVED / f"{name}.npz")))
     chosen = np.random.default_rng(len(name)).permutation(len(forgeries))[: MANY if name in DEEP else FEW]

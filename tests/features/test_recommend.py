@@ -1,6 +1,7 @@
 """The table behind "auto": its errors are those that maps make, and it says when none of them helps."""
 
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from scipy.special import stdtrit
 
 import kernattn as ka
+from covering import turns
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import recommend
 from kernattn.features._choose.ranking import measure_until_decided
@@ -54,7 +56,7 @@ def test_predicted_errors_of_the_kernel_are_those_that_maps_make(kernel):
             continue
         phi = ka.random_features(kernel, D, 12, choice.estimator, choice.projection, data=(q, k), rng=0)
         rng = np.random.default_rng(3)
-        drawn = (f(q) @ f(k).T for f in (phi.redraw(rng) for _ in range(300)))
+        drawn = (f(q) @ f(k).T for f in (phi.redraw(rng) for _ in range(100)))
         squares = np.array([np.sum(w * (estimate - exact) ** 2) for estimate in drawn])
         z = (squares.mean() - choice.predicted**2) / (squares.std() / np.sqrt(len(squares)))
         assert abs(z) < 4.5, choice
@@ -92,7 +94,7 @@ def test_measured_errors_of_attention_are_those_that_maps_make(given, causal):
             continue
         phi = ka.random_features(kernel, D, 16, choice.estimator, "iid", data=(q, k), rng=0)
         rng = np.random.default_rng(3)
-        drawn = [phi.redraw(rng) for _ in range(100)]
+        drawn = [phi.redraw(rng) for _ in range(40)]
         logs = [log_error(attention(q, k, v, each, causal) for v in kinds) for each in drawn]
         spread = np.std(logs) * np.sqrt(1 / REDRAWS[0] + 1 / len(logs))
         assert abs(np.mean(logs) - np.log(choice.measured)) < 4.5 * spread, choice
@@ -246,9 +248,11 @@ def test_values_of_every_size():
             np.testing.assert_allclose([ours.error, ours.predicted], [row.error, row.predicted], rtol=1e-9)
 
 
-@pytest.mark.parametrize("projection", ["iid", "orthogonal"])
-@pytest.mark.parametrize("number", [12, 13])
-@pytest.mark.parametrize("kernel", [K.Gaussian(), K.Softmax(), K.Matern(1.5)], ids=lambda k: type(k).__name__)
+@pytest.mark.parametrize(
+    ("kernel", "number", "projection"),
+    turns([K.Gaussian(), K.Softmax(), K.Matern(1.5)], product([12, 13], ["iid", "orthogonal"])),
+    ids=str,
+)
 def test_auto_takes_the_first_row(kernel, number, projection):
     for size in (0.2, 1.0):
         best = recommend(data(size), kernel, number, [projection], rng=0).best

@@ -91,7 +91,9 @@ ka.features.transform_file(ka.load(sys.argv[1]), sys.argv[2], sys.argv[3], block
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
-@pytest.mark.parametrize("source", ["in.npy", "in.npz", "in.csv"])
+@pytest.mark.parametrize(
+    "source", ["in.csv", *(pytest.param(name, marks=pytest.mark.slow) for name in ("in.npy", "in.npz"))]
+)
 def test_a_killed_run_goes_on_to_the_same_bytes(source, x, tmp_path, monkeypatch):
     path, out = write(tmp_path / source, x), tmp_path / "out.npy"
     PHI.save(tmp_path / "map.npz")
