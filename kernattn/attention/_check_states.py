@@ -9,7 +9,7 @@ from kernattn._arrays.namespaces import Array, check_floating, dtype_name, names
 from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import shown
 from kernattn._sums.peaked import LinearState
-from kernattn.attention._shapes import leading
+from kernattn.attention._shapes import axis_kept, leading
 from kernattn.errors import DTypeError, StateMismatchError
 from kernattn.features import FeatureMap
 
@@ -54,7 +54,8 @@ def check_state(state: Any, phi: FeatureMap, q: Array, k: Array | None, v: Array
     if k is None or v is None:
         broadcast(q=tuple(q.shape[:-axes]), state=s[:-2])
     elif s[:-2] != (lead := leading(axes, k=k, v=v)):
-        raise StateMismatchError(f"the state must have the leading axes of k and v, {lead}; got s of shape {s}")
+        hint = axis_kept(lead, s[:-2], 1 if axes == 1 else q.shape[-2])
+        raise StateMismatchError(f"the state must have the leading axes of k and v, {lead}; got s of shape {s}{hint}")
     elif s[-1] != v.shape[-1]:
         raise StateMismatchError(
             f"the state and v must have one last axis (e); got s of shape {s} and v of shape {tuple(v.shape)}"

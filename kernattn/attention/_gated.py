@@ -18,7 +18,7 @@ from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import boolean, finite_number
 from kernattn.attention._check import check_arrays, check_one_dim, check_out
 from kernattn.attention._check_gates import check_gates, check_logs, pair_of, warn_of_growth
-from kernattn.attention._shapes import equal
+from kernattn.attention._shapes import axis_kept, equal
 from kernattn.errors import (
     DTypeError,
     ParameterError,
@@ -326,9 +326,10 @@ def _sums_of(state: Any, q: Array, v: Array, lead: tuple[int, ...]) -> Array:
     xp = namespace(state=state.s, q=q)
     shape = (*lead, q.shape[-1], v.shape[-1])
     if tuple(state.s.shape) != shape:
+        hint = axis_kept(lead, tuple(state.s.shape[:-2]), q.shape[-2])
         raise StateMismatchError(
             f"the state must have the leading axes of keys, values and gates, d and e: {shape}; "
-            f"got {tuple(state.s.shape)}"
+            f"got {tuple(state.s.shape)}{hint}"
         )
     if state.s.dtype != accumulation_dtype(xp, q):
         wide = "float64" if dtype_name(q) == "float64" else "float32"

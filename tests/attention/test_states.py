@@ -43,6 +43,23 @@ def test_states_of_other_shapes():
         ka.attend(damaged, x(3, 5, 4), PHI)
 
 
+def test_a_token_with_the_axis_of_tokens():
+    """A step is told what to take off; a batch of another size is not."""
+    q, v, hint = x(3, 1, 4), x(3, 1, 2), "a step takes a token without the axis of tokens"
+    state, gated = ka.key_state(q, v, PHI), ka.gated_linear_attention(q, q, v)[1]
+    window = ka.attention.window_attention(q, q, v, DRAWN, 2)[1]
+    for call, of, more in (
+        (ka.linear_attention_step, state, (PHI,)),
+        (ka.gated_linear_attention_step, gated, ()),
+        (ka.attention.window_attention_step, window, (DRAWN,)),
+    ):
+        with refused(errors.StateMismatchError, "(3, 1", hint, "k[..., 0, :]"):
+            call(of, q, q, v, *more)
+        with pytest.raises(errors.StateMismatchError) as told:
+            call(of, q[:2, 0], q[:2, 0], v[:2, 0], *more)
+        assert hint not in str(told.value)
+
+
 @pytest.mark.parametrize("e", [1, 3])
 def test_states_of_another_value_dimension(e):
     """Also e = 1, which would broadcast."""
