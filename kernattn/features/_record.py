@@ -135,7 +135,10 @@ class _Decoder:
     def _instance(self, name: Any, content: dict[str, Any], where: str) -> Any:
         cls = self._types.get(name) if isinstance(name, str) else None
         if cls is None:
-            raise FileFormatError(f"{where} is of an unknown type, {_short(name)}")
+            raise FileFormatError(
+                f"{where} is of an unknown type, {_short(name)}: a class of your own needs a row of "
+                "ka.features.ESTIMATORS in this process, before the file is read"
+            )
         hints = _hints(cls)
         if not hints.keys() - _later(cls) <= content.keys() <= hints.keys():
             raise FileFormatError(

@@ -92,6 +92,14 @@ def edited(path, header=None, drop=(), **arrays):
     np.savez(path, **content)
 
 
+def test_a_class_that_has_no_row_is_told_of_the_table(tmp_path):
+    path = tmp_path / "map.npz"
+    ka.random_features(ka.kernels.Softmax(), 4, 8, rng=0).save(path)
+    edited(path, header=lambda h: h.replace("Positive", "Mine"))
+    with pytest.raises(ka.errors.FileFormatError, match=r"unknown type, 'features.Mine': .*ka\.features\.ESTIMATORS"):
+        ka.load(path)
+
+
 @pytest.mark.parametrize(
     "change",
     [
