@@ -106,6 +106,7 @@ fixed = ka.features.from_function(lambda x: np.concatenate([x + 3, 3 - x], axis=
 short = lambda dim, num_features: ka.features.from_function(lambda x: x[..., :1])
 narrow = lambda dim, num_features: ka.features.from_function(lambda x: x, dim=3)
 none = lambda dim, num_features: None
+others = lambda d, m: None
 number = 7
 """
 
@@ -147,6 +148,7 @@ def test_maps_of_ones_own(tokens, tmp_path, capsys):
         ("maps_of_mine:fixed", "makes 8 features: name them as m"),
         ("maps_of_mine:narrow", "takes rows of 3 columns; the tokens have 4"),
         ("maps_of_mine:none", "must return a feature map; got None"),
+        ("maps_of_mine:others", "must be a function of dim and num_features, by these names; it takes (d, m)"),
         ("maps_of_mine:number", "must be a feature map, or a function of dim and num_features"),
         ("maps_of_mine:nothing", "maps_of_mine:nothing is not there"),
         ("no_module_here:map", "no_module_here:map is not there"),

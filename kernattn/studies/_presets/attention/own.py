@@ -1,5 +1,6 @@
 """Estimators of one's own, named as module:object: a feature map, or a function that makes one of any size."""
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,24 @@ def check_own(estimator: str) -> str:
             f"{estimator} must be a feature map, or a function of dim and num_features that returns one; "
             f"got {shown(value)}"
         )
+    if not isinstance(value, FeatureMap) and (takes := _parameters(value)) is not None:
+        raise ParameterError(
+            f"{estimator} must be a function of dim and num_features, by these names; it takes {takes}"
+        )
     return estimator
+
+
+def _parameters(function: Any) -> str | None:
+    """Return the parameters of a function that cannot be called with dim and num_features alone; else None."""
+    try:
+        takes = signature(function)
+    except (TypeError, ValueError):  # a function of C tells nothing
+        return None
+    try:
+        takes.bind(dim=1, num_features=1)
+    except TypeError:
+        return str(takes)
+    return None
 
 
 def has_size(estimator: str, dim: int, num_features: int) -> bool:
