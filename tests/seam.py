@@ -10,6 +10,7 @@ __all__ = [
     "ALL",
     "CAUSAL",
     "KINDS",
+    "PULLED",
     "Chains",
     "MapSpec",
     "Normaliser",
@@ -18,3 +19,4 @@ __all__ = [
     "ScaledFeatures",
     "empty",
 ]
+PULLED = [name for name, kind in KINDS.items() if kind.pull is not None]  # the kinds that have a derivative

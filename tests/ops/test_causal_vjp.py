@@ -15,7 +15,7 @@ from kernattn.ops.key_state.reference import key_state
 from kernattn.ops.key_state_vjp import reference as reference_key_state
 from kernattn.ops.recast import widen
 from linear_ops import spec_of
-from seam import KINDS, PeakedSum
+from seam import PULLED, PeakedSum
 
 pytest.importorskip("numba")
 
@@ -53,7 +53,7 @@ def agree(found, wanted, tolerance=1e-8):
             np.testing.assert_allclose(x, y, rtol=0, atol=tolerance * np.abs(y).max(initial=1e-3))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PULLED)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_kind_and_shape(kind, shape, monkeypatch):
     q_lead, lead, n, d, e, frequencies = shape

@@ -9,7 +9,7 @@ import kernattn as ka
 import maps
 from kernattn.ops.features_vjp import OP
 from linear_ops import spec_of
-from seam import KINDS
+from seam import PULLED
 from xp import numpy_dtype
 
 pytest.importorskip("numba")
@@ -42,7 +42,7 @@ def check(spec, x, g, tolerance):
 
 
 @pytest.mark.parametrize("dtype", EPS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PULLED)
 def test_every_kind_and_shape(kind, dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
@@ -64,7 +64,7 @@ def test_chains_of_hadamard_transforms():
     check(phi.spec, *drawn(phi.spec, (2,), 70, 20, "float64"), 1e-12)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PULLED)
 def test_rows_that_are_far_or_no_numbers(kind):
     """They are judged one by one: the others keep their bits."""
     spec = spec_of(kind, 7, 11)
