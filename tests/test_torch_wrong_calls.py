@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("ml_dtypes")
 
 from kernattn.torch import FavorAttention, LinearAttention  # noqa: E402
-from kernattn.torch._specs import keep_map  # noqa: E402
+from kernattn.torch._plans import plan_of  # noqa: E402
+from kernattn.torch._specs import keep_map, spec_of  # noqa: E402
 
 PHI, ELU = ka.random_features(ka.kernels.Softmax(), 4, 8, rng=0), ka.features.elu1()
 FAVOR, LINEAR = FavorAttention(ka.kernels.Softmax(), 8, 16), LinearAttention()
@@ -181,3 +182,9 @@ def test_an_op_that_took_a_gate_refuses_it_as_ids():
 def test_torch_jit_trace_is_refused_by_its_name(call):
     with pytest.raises(ka.errors.ParameterError, match=r"torch.jit.trace cannot trace kernattn.*use torch.compile"):
         torch.jit.trace(lambda x: call(x, x) if isinstance(call, ka.kernels.Gaussian) else call(x), torch.ones(5, 4))
+
+
+@pytest.mark.parametrize(("find", "what"), [(spec_of, "map"), (plan_of, "plan")], ids=["map", "plan"])
+def test_a_graph_of_another_process_says_how_its_names_become_known(find, what):
+    with pytest.raises(ka.errors.ParameterError, match=f"trace a call with the same {what} here first"):
+        find("of nothing that was kept here")
