@@ -198,7 +198,7 @@ def test_figures_in_the_sizes_of_a_page(folder, tmp_path, capsys):
         box = re.search(rb"/MediaBox \[ ?0 0 ([0-9.]+) ", (tmp_path / "ratio.pdf").read_bytes())
         assert float(box[1]) == pytest.approx(72 * inches, abs=0.1)
     assert capsys.readouterr().out.splitlines() == [str(tmp_path / "ratio.pdf")] * 2
-    (file,) = figures(folder / "softmax-kernel", ["ratio"], tmp_path, formats=["svg"])
+    (file,) = figures(folder / "softmax-kernel", "ratio", tmp_path, formats="svg")
     text, shown = file.read_text(), PRESETS["softmax-kernel"]
     assert shown.figures["ratio"].found(shown.verdicts(read_records(folder / "softmax-kernel"))) in text
     assert "projection iid, orthogonal; d 4. 4 cells of 200 redraws, seed 0" in text

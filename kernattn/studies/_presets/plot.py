@@ -19,10 +19,10 @@ from kernattn.studies._style import FORMATS, SIZES, style
 
 def figures(
     folder: str | PathLike[str],
-    only: Sequence[str] | None = None,
+    only: str | Sequence[str] | None = None,
     out: str | PathLike[str] | None = None,
     size: str = "screen",
-    formats: Sequence[str] = FORMATS,
+    formats: str | Sequence[str] = FORMATS,
 ) -> list[Path]:
     """Draw figures of a study from its records, sized for a screen or for a page, and return the files.
 
@@ -32,20 +32,20 @@ def figures(
     ----------
     folder : str or PathLike
         Of the study.
-    only : sequence of str, optional
-        Names of figures; default all of the study.
+    only : str or sequence of str, optional
+        Names of figures, or one; default all of the study.
     out : str or PathLike, optional
         Folder to write to; default that of the study.
     size : {"screen", "page", "column"}
         10.6 inches with a title; 7 or 3.4 inches without one, for both columns of a page or one.
-    formats : sequence of {"pdf", "png", "svg"}
+    formats : {"pdf", "png", "svg"} or sequence of them
         Kinds of files.
     """
     folder = checked_path("folder", folder)
     preset, study = _preset(folder)
     target = folder if out is None else checked_path("out", out)
-    stems = [one_of("only", name, preset.figures) for name in (preset.figures if only is None else only)]
-    kinds = [one_of("formats", form, FORMATS) for form in formats]
+    stems = [one_of("only", name, preset.figures) for name in (preset.figures if only is None else _several(only))]
+    kinds = [one_of("formats", form, FORMATS) for form in _several(formats)]
     one_of("size", size, SIZES)
     require("matplotlib", "matplotlib", "figures")
     try:
@@ -55,6 +55,10 @@ def figures(
     except OSError as error:
         raise ParameterError(f"{target} cannot be written to: {error.strerror or error}") from error
     return [target / file for file in files]
+
+
+def _several(names: str | Sequence[str]) -> Sequence[str]:
+    return (names,) if isinstance(names, str) else names
 
 
 def plot(folder: str | PathLike[str], name: str, ax: Any = None, size: str = "screen", **where: Any) -> Any:
