@@ -36,7 +36,7 @@ def plan_of(name: str, q: Any = None, k: Any = None) -> Plan:
     if name not in _kept:
         raise ParameterError(
             "the plan of a traced graph is not known in this process, and a graph holds no more of it than a name: "
-            "trace a call with the same plan here first, or export with backend='reference', whose graphs hold the numbers"
+            "trace a call with the same plan here first, or export with backend='reference'"
         )
     return _kept[name]
 

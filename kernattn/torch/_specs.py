@@ -23,7 +23,7 @@ def spec_of(name: str) -> MapSpec:
     if name not in _specs:
         raise ParameterError(
             "the map of a traced graph is not known in this process, and a graph holds no more of it than a name: "
-            "trace a call with the same map here first, or export with backend='reference', whose graphs hold the numbers"
+            "trace a call with the same map here first, or export with backend='reference'"
         )
     return _specs[name]
 

@@ -13,8 +13,9 @@ import kernattn as ka
 import laws
 from covering import turns
 from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap
 from kernattn.features._base.deterministic import ExactMap
-from kernattn.features._choose import table
+from kernattn.features._choose import fit, table
 from kernattn.features._choose.families import FAMILIES, Family, by_rows
 from kernattn.features._exponential import positive
 from kernattn.features._fitted import learn
@@ -235,6 +236,44 @@ def test_a_new_map_changes_nobody_elses_draw(monkeypatch):
     assert later == after
     assert len(more) == len(choices) + 2  # one for each projection
     assert tuple(choice for choice in more if choice.estimator in ka.features.ESTIMATORS and choice.reason) == choices
+
+
+@dataclass(frozen=True, eq=False)
+class Outside(FeatureMap):
+    r"""Positive features, as a class outside of the package says them: without a spec, and no closed forms."""
+
+    omega: np.ndarray
+    dim = D
+
+    @classmethod
+    def _sample(cls, kernel, frequencies, dim, rng, projection):
+        return cls(projection.draw(frequencies, dim, rng))
+
+    def num_features_of(self, dim):
+        return len(self.omega)
+
+    def scaled_query(self, x):
+        x = x / D**0.25
+        return ScaledFeatures(np.exp(x @ self.omega.T - np.sum(x**2, -1, keepdims=True) / 2), 0 * x[..., :1])
+
+    def redraw(self, rng=None):
+        return Outside(np.random.default_rng(rng).standard_normal(self.omega.shape))
+
+
+def test_a_map_from_outside_is_compared_and_does_not_stop_a_fit(monkeypatch):
+    """What compares the maps of a kernel takes one of which it knows no more than its features."""
+    monkeypatch.setitem(ka.features.ESTIMATORS, "outside", ka.features.Estimator(Outside, has_normal_frequencies))
+    (row,) = [
+        row
+        for row in ka.features.recommend(ROWS, K.Softmax(), num_features=8, projections=["iid"], rng=0).choices
+        if row.estimator == "outside"
+    ]
+    assert np.isinf(row.predicted)
+    assert 0 < row.measured < np.inf
+    monkeypatch.setattr(fit, "learn", lambda task, kind, start, *_: tuple(fit.start_of(each, kind) for each in start))
+    monkeypatch.setattr(fit, "told", lambda made: made.fitted)
+    for objective, kind in ("attention", "hedgehog"), ("kernel", "omega"):
+        assert fit.fit(K.Softmax(), ROWS, 8, kind=kind, objective=objective, rng=0).kind == kind
 
 
 def test_a_map_serves_its_kernels_alone(mirrored):

@@ -312,7 +312,7 @@ def _start(asked: Asked, maps: list[FeatureMap], trainer: Target) -> tuple[MapSp
     for phi in maps:
         specs: Any = phi.query_spec, phi.key_spec
         of_all = asked.objective == "kernel" and asked.kind == "omega"
-        if None not in specs and (of_all or all(spec.per_feature for spec in specs)):
+        if all(spec is not None and (of_all or spec.per_feature) for spec in specs):
             begun = [start_of(spec, asked.kind) for spec in specs]
             whole = Fitted(asked.kernel, asked.kind, begun[0], begun[1], 0.0, "", 0.0)
             starts.append((trainer.measured(whole).error, len(starts), specs))

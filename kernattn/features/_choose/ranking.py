@@ -1,7 +1,7 @@
 """How maps are ranked: what is predicted of each, and what is measured."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +56,8 @@ def predict(phi: Any, target: Target) -> Prediction:
 def _of_iid(phi: Any) -> FeatureMap:
     if isinstance(phi, AsymmetricExponential):
         return replace(phi, inner=replace(phi.inner, projection=Iid()))
+    if not is_dataclass(phi) or all(field.name != "projection" for field in fields(phi)):
+        raise NoClosedForm(f"the frequencies of {type(phi).__name__} are not arranged by a projection that it holds")
     of_iid: FeatureMap = replace(phi, projection=Iid())
     return of_iid
 
