@@ -56,7 +56,7 @@ def predict(phi: Any, target: Target) -> Prediction:
 def _of_iid(phi: Any) -> FeatureMap:
     if isinstance(phi, AsymmetricExponential):
         return replace(phi, inner=replace(phi.inner, projection=Iid()))
-    if not is_dataclass(phi) or all(field.name != "projection" for field in fields(phi)):
+    if not (is_dataclass(type(phi)) and any(field.name == "projection" for field in fields(phi))):
         raise NoClosedForm(f"the frequencies of {type(phi).__name__} are not arranged by a projection that it holds")
     of_iid: FeatureMap = replace(phi, projection=Iid())
     return of_iid
