@@ -389,8 +389,10 @@ def test_bad_input_is_refused():
         A.window_attention_step(state, *token, POSITIVE, backend=np.zeros(3))
     with refused(StateMismatchError, "fingerprint"):
         A.window_attention(q, k, v, POSITIVE.redraw(5), 4, state=state)
-    with refused(ParameterError, "the state", "more than 2**70 GiB"):
+    with refused(ParameterError, "the window", "more than 2**70 GiB"):
         A.initial_window_state(POSITIVE, 10**400, (), 1, like=q)
+    with refused(ParameterError, "the state's window", "GiB"):
+        A.window_attention(q, k, v, POSITIVE, 2**60)
     with refused(ShapeError, "near_bias", "(3,)"):
         A.window_attention(q, k, v, POSITIVE, 4, near_bias=np.zeros(3))
     with refused(ShapeError, "as many queries"):

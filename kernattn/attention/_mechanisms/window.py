@@ -13,7 +13,7 @@ from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace, without_flags, zeros
 from kernattn._arrays.replay import Extreme, Witness
 from kernattn._plans.plan import Plan
-from kernattn._runtime.checks import whole_number
+from kernattn._runtime.checks import check_room, whole_number
 from kernattn._sums.peaked import PeakedSum
 from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._linear import check_causal
@@ -36,6 +36,7 @@ from kernattn.attention._mechanisms.window_states import (
     rolled,
     window_of,
 )
+from kernattn.attention._shapes import leading
 from kernattn.attention.patterns import local
 from kernattn.features import FeatureMap, LearntMap
 from kernattn.ops.dispatch import check_backend, missing
@@ -271,6 +272,7 @@ def prepared(
     """Return the op's arguments, and how tokens were put in order for them."""
     window = whole_number("window", window)
     check_causal(q, k, v, phi, None, key_mask, segment_ids)
+    check_room("the state's window", (*leading(2, k=k, v=v), window, k.shape[-1] + v.shape[-1]), 4)
     bias = bias_of(near_bias, q, k, v)
     xp, n, mask, order, whole = namespace(q=q), k.shape[-2], key_mask, None, None
     ids = None if segment_ids is None else segment_runs(segment_ids)
