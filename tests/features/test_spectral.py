@@ -12,7 +12,7 @@ from saved import reloaded
 from xp import to_numpy
 
 K, P = ka.kernels, ka.projections
-D, M, DRAWS = 3, 6, 20_000  # two blocks of orthogonal frequencies a draw
+D, M, DRAWS = 3, 6, 5000  # two blocks of orthogonal frequencies a draw
 ELL = (0.7, 1.0, 1.8)
 ISOTROPIC = {
     "matern-1/2": K.Matern(0.5),

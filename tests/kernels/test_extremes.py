@@ -183,7 +183,7 @@ def test_the_formula_at_every_size(name, dtype, xp):
     rng = np.random.default_rng(0)
     with xp.wide():
         sizes = [1e-36, 1e-20, 1.0, 1e10, 1e20, 1e30, 1e37] + [1e-300, 1e200, 1e307] * (dtype == "float64")
-        for size in sizes[:: 4 if xp.name == "jax" else 1]:  # JAX compiles for each call
+        for size in sizes[:: 1 if xp.name == "numpy" else 4]:
             for other in (size, 1.0):
                 x, y = (rng.uniform(0.1, 1, (4, 3)) * each for each in (size, other))
                 x, y = x.astype(dtype), y.astype(dtype)

@@ -253,7 +253,7 @@ DIFFERENTIABLE = [name for name in FAMILIES if name not in ("matern-0.8", "mater
 def test_jax_traces(name):
     jax = pytest.importorskip("jax")
     kernel = FAMILIES[name][0]
-    x = jax.numpy.asarray(rows(17, 5, 4), dtype="float32")
+    x = rows(17, 5, 4).astype(np.float32)
     np.testing.assert_allclose(jax.jit(kernel)(x), kernel(x), rtol=2e-5)
 
 

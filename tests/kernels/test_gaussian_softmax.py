@@ -129,7 +129,7 @@ def test_a_bad_row_stays_its_own(case, bad):
 def test_jax_traces(case):
     jax = pytest.importorskip("jax")
     kernel, _ = case
-    x = jax.numpy.asarray(rows(11, 5, 4), dtype="float32")
+    x = rows(11, 5, 4).astype(np.float32)
     np.testing.assert_allclose(jax.jit(kernel)(x), kernel(x), rtol=1e-5)
     np.testing.assert_allclose(jax.jit(kernel.pairs)(x, x[::-1]), kernel.pairs(x, x[::-1]), rtol=1e-5)
 
