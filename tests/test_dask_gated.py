@@ -1,5 +1,7 @@
 """Gated attention of Dask arrays: chunks, states, masks and segments across them, and what is refused."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ import dask.array as da
 
 import kernattn as ka
 import kernattn.dask
+from covering import turns
 from gated import GATES, RULES, close, draw
 from kernattn.attention import GatedState
 from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
@@ -36,9 +39,9 @@ def gated(rule, gate, chunks, **drawn):
     return arrays, options, lazy, {name: lazily(name, x) for name, x in options.items() if name != "l2_normalise"}
 
 
-@pytest.mark.parametrize("chunks", [37, 10, 1, (1, 20, 16)], ids=str)
-@pytest.mark.parametrize("gate", GATES)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("rule", "gate", "chunks"), turns(product(RULES, GATES), [(37,), (10,), (1,), ((1, 20, 16),)]), ids=str
+)
 def test_gated_attention_in_chunks_is_gated_attention(rule, gate, chunks):
     arrays, options, lazy, gates = gated(rule, gate, chunks)
     out, after = ka.gated_linear_attention(*arrays, **options, scale=0.7)
@@ -79,9 +82,7 @@ IDS = {
 }
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("ids", IDS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("ids", "masked", "rule"), turns(product(IDS, [False, True]), RULES))
 def test_gated_chunks_have_masks_and_segments(rule, ids, masked):
     """NaN of masked tokens, and of a segment that is over, reaches nothing that is computed without it."""
     if (IDS[ids], masked) == (None, False):
