@@ -14,7 +14,7 @@ CASES = [  # every kind, and every dtype; each in each, and projections before e
     pytest.param(kind, dtype, marks=[] if usual else pytest.mark.slow)
     for dtype in DTYPES
     for kind in KINDS
-    for usual in [kind == "exp" or (dtype == "float32" and kind != "elu1") or (kind, dtype) == ("sincos", "bfloat16")]
+    for usual in [kind == "exp" or (dtype == "float32" and kind != "elu1")]
 ]
 OPERAND_EPS = {
     "float32": 2.0**-24,

@@ -17,7 +17,9 @@ def off_by_one(cupy, x):
     return moved
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", pytest.param("float64", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in ("float32", "float64"))]
+)
 def test_unaligned_arrays(cupy, slab_tiles, dtype):
     from kernattn.ops.attend.gpu import attend
     from kernattn.ops.block_softmax.gpu import block_softmax

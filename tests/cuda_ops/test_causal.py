@@ -130,9 +130,9 @@ def test_features_given(cupy, per_feature):
 
 
 @pytest.mark.parametrize(("dtype", "room", "outside"), [
-    ("float32", 200_000, (False, False)),
+    pytest.param("float32", 200_000, (False, False), marks=pytest.mark.slow),
     ("float32", 99_000, (True, True)),
-    ("float32", 130_000, (False, True)),
+    pytest.param("float32", 130_000, (False, True), marks=pytest.mark.slow),
     ("bfloat16", 100_000, (True, False)),
     ("float32", 65_536, (True, False)),  # chunks of half as many rows
 ])  # fmt: skip

@@ -50,18 +50,17 @@ def widest(found):
 
 SHORT = {"causal_conv", "causal_conv_step", "selective_step"}
 PLAIN = {"countsketch", "tensor_sketch", "orthogonalize", "hadamard"}  # without tensor cores, as those
-BY_DTYPE = {  # which ops are compiled for Hopper: each once, each dtype in a large one and in a small one
-    "bfloat16": {"features", "gram", "key_state", "attend", "causal", "step", *SHORT},
+BY_DTYPE = {  # which ops are compiled for Hopper: each once, and each dtype
+    "bfloat16": {"features", "gram", "key_state", "causal", "step", *SHORT},
     "float16": {"block_softmax", "block_softmax_vjp"},
-    "float32": {"attend", *PLAIN},
-    "float64": {"causal"},
+    "float32": PLAIN,
+    "float64": {"attend"},
     "tf32": {"attend"},
 }
 SIZES = ((128, 128), (16, 32), (32, 64))
 USUAL = [
     x for x in widest(instances(LIMITS[90], maps=("exp",)) + rounded(LIMITS[90], ("exp",))) if x.op in BY_DTYPE[x.dtype]
 ]
-USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("sincos",)) if x.op in ("features", "step")]
 PAIR = {"-DRULE=2", "-DCHANNELS=1", "-DEB=64"}  # and decays of channels: what takes the most registers
 USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ()) if "gated" in x.op and set(x.defines) >= PAIR]
 LARGE = {"-DRULE=1", "-DCHANNELS=1", "-DCHUNK=64", "-DEB=64"}

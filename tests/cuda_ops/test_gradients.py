@@ -63,7 +63,7 @@ def padded(asarray, backend, bad):
     yield from back(g)[:3]
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("bad", [np.nan, pytest.param(np.inf, marks=pytest.mark.slow)])
 def test_padding_that_no_cotangent_reaches_leaves_no_trace(cupy, slab_tiles, bad):
     slab_tiles(1)
     with np.errstate(invalid="ignore"):

@@ -46,7 +46,7 @@ RUNS = {
     "block_softmax_vjp": ["test_block_softmax_vjp.py::test_block_softmax_vjp[float16]"],
     "alignment": ["test_alignment.py::test_unaligned_arrays[float32]"],
 }
-QUICK = ("causal",)  # a build under the sanitizers takes some seconds
+QUICK = ("hadamard",)  # a build under the sanitizers takes some seconds
 
 
 def run(tests):

@@ -8,6 +8,7 @@ import pytest
 import laws
 import maps
 import oracles
+from covering import turns
 from cuda_ops.cases import array, features_of, specs, to64
 from kernattn.ops.attend.gpu import attend
 from kernattn.ops.causal.gpu import causal
@@ -32,8 +33,10 @@ def wanted(q, k, v, q_spec, k_spec, may=None):
     return out, np.maximum(condition, 1.0)[..., None]
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [(k, "float32") for k in ("exp", "sincos", "relu")] + [("exp", "bfloat16")])
-@pytest.mark.parametrize(("d_q", "d_k"), [(5, 15), (15, 5)])
+@pytest.mark.parametrize(
+    ("kind", "dtype", "d_q", "d_k"),
+    turns([(k, "float32") for k in ("exp", "sincos", "relu")] + [("exp", "bfloat16")], [(5, 15), (15, 5)]),
+)
 def test_two_maps(cupy, slab_tiles, kind, dtype, d_q, d_k):
     slab_tiles(1)
     q_spec, k_spec, q, k, v = sides(cupy, kind, dtype, d_q, d_k)
