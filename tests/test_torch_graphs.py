@@ -51,7 +51,7 @@ def test_steps_in_a_graph_write_to_their_state():
         torch.testing.assert_close(x, y)
 
 
-@pytest.mark.parametrize("name", ["positive-softmax", "elu1"])
+@pytest.mark.parametrize("name", ["positive-softmax", pytest.param("elu1", marks=pytest.mark.slow)])
 def test_states_of_a_graph(name):
     """They begin, are merged and tell their normalisers in it, for a map with a draw and one without."""
     phi, given = maps.make(name), inputs(2)
@@ -180,7 +180,7 @@ def test_opcheck():
         torch.library.opcheck(op.default, given, test_utils=("test_schema", "test_faketensor"))
 
 
-@pytest.mark.parametrize("shape", [(), (D,)])
+@pytest.mark.parametrize("shape", [pytest.param((), marks=pytest.mark.slow), (D,)])
 def test_a_lengthscale_over_chains_in_a_graph(shape):
     phi, lengthscale = (
         ka.random_features(ka.kernels.Gaussian(1.5), D, 16, "positive", "hadamard", rng=1),

@@ -53,7 +53,7 @@ def same(actual, wanted, what):
 def test_the_past_keeps_every_bit(name, backend, dtype, monkeypatch):
     monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
     phi, rng = maps.make(name), np.random.default_rng(len(name))
-    for scale in (0.3, 1, 5, 50):
+    for scale in (0.3, 50):
         q, k, v, mask, ids = inputs(rng, dtype, scale)
         n = v.shape[-2]
         whole = answers(phi, q, k, v, backend, mask, ids)

@@ -127,7 +127,7 @@ def test_no_decay_is_too_strong(name, strong):
     np.testing.assert_allclose(hidden, v[:3], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["elu1", "favor"])
+@pytest.mark.parametrize("name", [pytest.param("elu1", marks=pytest.mark.slow), "favor"])
 def test_frameworks(name):
     torch = pytest.importorskip("torch")
     phi = MAPS[name]

@@ -168,7 +168,7 @@ def test_the_reference_is_finite_for_every_finite_input(name, dtype):
     phi, largest = COMPUTED.get(name, lambda: maps.make(name))(), np.finfo(dtype).max
     rng = np.random.default_rng(3)
     for size in RANGE[dtype]:
-        q, k, v = (rng.uniform(-1, 1, (9, width)) for width in (maps.DIM, maps.DIM, 3))
+        q, k, v = (rng.uniform(-1, 1, (5, width)) for width in (maps.DIM, maps.DIM, 3))
         if "chi2" in name:
             q, k = np.abs(q), np.abs(k)
         for values in (1, largest):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import laws
 import maps
+from covering import turns
 from maps import examples
 
 every_map = pytest.mark.parametrize("name", maps.MAPS)
@@ -97,8 +98,7 @@ def test_linear_in_the_values(name, backend, case):
     laws.linear_in_the_values(maps.make(name), q, k, v, backend)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@every_map
+@pytest.mark.parametrize(("name", "dtype"), turns(maps.MAPS, ["float16", "bfloat16"]))
 def test_narrow_dtypes(name, backend, dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")

@@ -118,7 +118,7 @@ def test_a_whole_graph_whose_length_changes(name):
             torch.testing.assert_close(x, y)
 
 
-@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("causal", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_compressed_keys_have_one_graph_for_all_lengths(causal):
     """Of any remainder and fewer queries than keys, with gradients; a second graph is of sizes that are symbols."""
     torch.compiler.reset()

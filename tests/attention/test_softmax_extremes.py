@@ -7,6 +7,7 @@ import pytest
 
 import kernattn as ka
 import laws
+from covering import turns
 from kernattn._plans.plan import CAUSAL
 from kernattn.ops import block_softmax
 from xp import KINDS, Backend, backends, to_numpy
@@ -57,8 +58,7 @@ def attention(backend, *arrays, **options):
     return to_numpy(out), to_numpy(lse)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("dtype", SIZES)
+@pytest.mark.parametrize(("dtype", "causal"), turns(SIZES, [False, True]))
 def test_every_size(dtype, causal, softmax_backend):
     own = SIZES[dtype] if softmax_backend in HOST else (SIZES[dtype][0], 1, SIZES[dtype][-1])
     check_sizes(own, dtype, causal, softmax_backend)

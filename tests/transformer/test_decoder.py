@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
+from covering import turns
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import MapSpec
 from kernattn.transfer import Heads
@@ -80,8 +81,7 @@ def tokens(*shape):
     return np.random.default_rng(0).integers(VOCAB, size=shape)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "kind"), turns(FORMS, KINDS))
 def test_steps_are_the_forward_pass(form, kind):
     config, params = model(**FORMS[form])
     x, attention = tokens(3, 40), KINDS[kind]
