@@ -343,9 +343,8 @@ def test_every_library(kind):
     mask = np.random.default_rng(9).random((2, 1, 1, 40)) < 0.7
     wanted, state = A.window_attention(*given, POSITIVE, 6, key_mask=mask, near_bias=0.5)
     with kind.wide():
-        *own, key_mask = map(kind.asarray, (*given, mask))
         run = kind.whole(lambda *x: A.window_attention(*x[:3], POSITIVE, 6, key_mask=x[3], near_bias=0.5))
-        out, after = run(*own, key_mask)
+        out, after = run(*map(kind.asarray, (*given, mask)))
         assert kind.holds(out)
         np.testing.assert_allclose(to_numpy(out), wanted, rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose(to_numpy(after.v), state.v)

@@ -186,8 +186,7 @@ def test_numbers_are_learnt():
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(other), strict=True):
         close(x, to_numpy(y), 1e-10 * float(jnp.max(jnp.abs(y))), "the reference")
     many = jax.tree.map(lambda x: jnp.stack([x, 0.9 * x]), names)
-    each = jax.jit(jax.vmap(jax.grad(read)))(many)
-    gradient = jax.jit(jax.grad(read))
+    each, gradient = jax.jit(jax.vmap(jax.grad(read)))(many), jax.jit(jax.grad(read))
     for i in range(2):
         alone = gradient(jax.tree.map(lambda x, i=i: x[i], many))
         for x, y in zip(jax.tree.leaves(each), jax.tree.leaves(alone), strict=True):

@@ -13,7 +13,7 @@ import kernattn as ka
 from covering import turns
 from laws import arrays
 
-D, DRAWS, TILT = 6, 1000, -0.15
+D, DRAWS, TILT = 6, 4000, -0.15
 P = ka.projections
 PROJECTIONS = {
     "iid": P.Iid(),

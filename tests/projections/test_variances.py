@@ -50,7 +50,7 @@ def check_moments(estimator, name, omega):
 @pytest.mark.statistical
 @pytest.mark.parametrize(("name", "estimator"), turns(CLOSED, ESTIMATORS))
 def test_mean_and_variance(name, estimator):
-    check_moments(estimator, name, redraws(name, 2 * SMALL, SMALL, 2500))
+    check_moments(estimator, name, redraws(name, 2 * SMALL, SMALL, 10_000))
 
 
 @pytest.mark.statistical
