@@ -3,7 +3,7 @@
 import numpy as np
 
 import oracles
-from seam import MapSpec
+from seam import KINDS, MapSpec
 
 EPS = {"float16": 2.0**-23, "float32": 2.0**-23, "float64": 2.0**-52}
 
@@ -11,13 +11,13 @@ EPS = {"float16": 2.0**-23, "float32": 2.0**-23, "float64": 2.0**-52}
 def spec_of(kind, d, frequencies, seed=0, elementwise=False):
     rng = np.random.default_rng(seed)
     omega = None if elementwise or kind == "elu1" else rng.standard_normal((frequencies, d)) * d**-0.25
-    m = (d if omega is None else frequencies) * (2 if kind in ("sincos", "exp_pair") else 1)
-    weights = {"cos": 0.5, "sincos": 0.5, "exp": -0.5, "exp_pair": -0.5}.get(kind)
+    m = (d if omega is None else frequencies) * KINDS[kind].parts
+    weights = {"row": 0.5, "feature": -0.5}.get(KINDS[kind].scale)
     return MapSpec(
         kind,
         omega,
         row_weights=None if weights is None else weights * d**-0.5 * rng.uniform(0.5, 1.5, d),
-        offset=rng.uniform(-2, 2, m) if kind in ("cos", "exp", "exp_pair") else None,
+        offset=rng.uniform(-2, 2, m) if KINDS[kind].offset != "none" else None,
         amplitude=0.3,
     )
 

@@ -12,6 +12,7 @@ import maps
 import saved
 from kernattn.errors import ParameterError
 from laws import arrays
+from seam import KINDS
 
 
 @pytest.mark.parametrize("name", maps.MAPS)
@@ -34,7 +35,7 @@ def test_spec_says_the_sizes(name):
     assert phi.num_features_of(maps.DIM) == m
     assert phi.dim in (None, maps.DIM)
     if phi.spec is not None:
-        assert phi.spec.kind in ("elu1", "relu", "exp", "exp_pair", "cos", "sincos")
+        assert phi.spec.kind in KINDS
         assert phi.spec.num_features_of(maps.DIM) == m
 
 

@@ -18,9 +18,9 @@ EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 def spec_of(kind, d, frequencies, elementwise):
     rng = np.random.default_rng(0)
     omega = None if elementwise else rng.standard_normal((frequencies, d)) * d**-0.5
-    m = (d if elementwise else frequencies) * (2 if kind in ("sincos", "exp_pair") else 1)
-    weights = None if kind in ("elu1", "relu") else rng.uniform(-1, 1, d) / d
-    return MapSpec(kind, omega, weights, rng.uniform(-2, 2, m) if kind in ("cos", "exp", "exp_pair") else None, 0.7)
+    m = (d if elementwise else frequencies) * KINDS[kind].parts
+    weights = None if KINDS[kind].scale == "none" else rng.uniform(-1, 1, d) / d
+    return MapSpec(kind, omega, weights, rng.uniform(-2, 2, m) if KINDS[kind].offset != "none" else None, 0.7)
 
 
 @pytest.mark.parametrize("elementwise", [False, True])
@@ -113,23 +113,23 @@ def test_features_at_the_ends_of_the_floats(kind, dtype, elementwise):
         x = (rng.uniform(-1, 1, (9, 6)) * size).astype(dtype)
         for weight in (-0.5, 0.0, 0.5):
             omega = None if elementwise else rng.standard_normal((7, 6))
-            spec = MapSpec(kind, omega, np.full(6, weight) if weight and kind not in ("elu1", "relu") else None)
+            spec = MapSpec(kind, omega, np.full(6, weight) if weight and KINDS[kind].scale != "none" else None)
             phi = features(x, spec)
             e = np.frexp(size)[1]
             unit = np.ldexp(x.astype("f8"), -e)
             u = unit if elementwise else unit @ omega.T  # over 2^e
-            if kind in ("elu1", "relu"):
+            if KINDS[kind].scale == "none":
                 with np.errstate(over="ignore"):
                     wanted = np.ldexp(np.maximum(u, 0), e).astype(dtype)
                 np.testing.assert_allclose(phi, wanted, rtol=1e-5, atol=1e-6 * size)
                 continue
             assert not np.isnan(phi).any()
             row = np.ldexp(weight * np.sum(unit**2, axis=-1, keepdims=True), e) + 0 * u  # over 2^e
-            if kind in ("cos", "sincos"):
+            if KINDS[kind].bounded:
                 limits = {-0.5: phi == 0, 0.0: np.abs(phi) <= 1 + 1e-6, 0.5: np.isinf(phi)}
                 assert limits[weight].all()
                 continue
-            log = row + u if kind == "exp" else np.concatenate([row + u, row - u], axis=-1)
+            log = row + u if KINDS[kind].parts == 1 else np.concatenate([row + u, row - u], axis=-1)
             assert (phi[log < 0] == 0).all()
             assert np.isposinf(phi[log > 0]).all()
 

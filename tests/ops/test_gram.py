@@ -15,9 +15,9 @@ SHAPES = [((), 1, 3, 5, 1), ((2,), 70, 16, 33, 2), ((3, 1), 200, 5, 16, 0)]  # l
 
 def spec_of(kind, d, frequencies):
     rng = np.random.default_rng(0)
-    m = frequencies * (2 if kind in ("sincos", "exp_pair") else 1)
-    weights = None if kind in ("elu1", "relu") else rng.uniform(-1, 1, d) / d
-    offset = rng.uniform(-1, 1, m) if kind in ("cos", "exp", "exp_pair") else None
+    m = frequencies * KINDS[kind].parts
+    weights = None if KINDS[kind].scale == "none" else rng.uniform(-1, 1, d) / d
+    offset = rng.uniform(-1, 1, m) if KINDS[kind].offset != "none" else None
     return MapSpec(kind, rng.standard_normal((frequencies, d)) * d**-0.5, weights, offset, 0.7)
 
 

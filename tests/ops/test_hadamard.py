@@ -27,11 +27,9 @@ def chain(d, m, seed=0):
 
 def spec_of(kind, omega, d, m):
     rng = np.random.default_rng(1)
-    features = 2 * m if kind in ("sincos", "exp_pair") else m
-    weights = None if kind in ("elu1", "relu") else rng.uniform(-0.2, 0.2, d) / d
-    return MapSpec(
-        kind, omega, weights, rng.uniform(-1, 1, features) if kind in ("cos", "exp", "exp_pair") else None, 0.7
-    )
+    features = KINDS[kind].parts * m
+    weights = None if KINDS[kind].scale == "none" else rng.uniform(-0.2, 0.2, d) / d
+    return MapSpec(kind, omega, weights, rng.uniform(-1, 1, features) if KINDS[kind].offset != "none" else None, 0.7)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
