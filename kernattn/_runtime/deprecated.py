@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 from warnings import warn
 
+import numpy as np
+
 F = TypeVar("F", bound=Callable[..., Any])
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
+INSIDE = PACKAGE, np.errstate.__call__.__code__.co_filename
+"""Files of calls that no user wrote: flags of NumPy stand around some functions."""
 
 
 def warn_user(message: str, category: type[Warning] = DeprecationWarning) -> None:
     """Warn at the line of the caller outside of the package: Python hides warnings of old names in libraries."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(INSIDE):
         frame, level = frame.f_back, level + 1
     warn(message, category, stacklevel=level)
 
