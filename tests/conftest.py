@@ -25,7 +25,6 @@ USUAL_OF_JAX = 5  # of each test one case in so many: XLA compiles for every sha
 FIRST = {"ops": 3, "cuda_ops": 2, "studies": 1}  # groups of tests, others 0
 LONG = (  # of few tests
     "quality/test_tutorials.py",
-    "quality/test_documents.py",
     "huggingface/test_compiled.py",
     "examples/test_regret.py",
     "examples/test_image_generation.py",
@@ -127,6 +126,7 @@ def pytest_collection_modifyitems(config, items):
     if hasattr(config, "workerinput"):
         sizes = Counter(group(item.nodeid) for item in items)
         sizes.update(dict.fromkeys(LONG, len(items)))  # at the end one worker would wait for them
+        sizes["quality/test_documents.py"] = 80  # in the middle: pages find the loops that others have compiled
         items.sort(key=lambda item: (-FIRST.get(group(item.nodeid), 0), -sizes[group(item.nodeid)]))
 
 
