@@ -90,3 +90,11 @@ def test_what_was_made_of_other_sources_or_for_another_key_is_not_read(tmp_path)
     (file,) = tmp_path.iterdir()
     file.rename(Store(str(tmp_path), "loop", "old")._path(("f8",)))
     assert Store(str(tmp_path), "loop", "old").load(("f8",)) is None
+
+
+@pytest.mark.parametrize("code", [b"cno_such_module\nthing\n.", b"cmath\nno_such_thing\n."], ids=["module", "name"])
+def test_code_that_names_what_this_process_has_not_is_as_good_as_nothing(code, tmp_path):
+    """A loop that was compiled beside a function of someone's own names its module, which another process may lack."""
+    store = Store(str(tmp_path), "total", "stamp")
+    store._path("key").write_bytes(store._hash("key", code) + code)
+    assert store.load("key") is None

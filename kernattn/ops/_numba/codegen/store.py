@@ -25,12 +25,12 @@ class Store:
         self._folder, self._name, self._stamp = Path(folder), name, stamp
 
     def load(self, key: object) -> Any:
-        """Return the bytes that are kept for a key, or None."""
-        try:
+        """Return what is kept for a key, or None; code that names a module which is not there was compiled elsewhere."""
+        with suppress(OSError, ImportError, AttributeError):
             kept = self._path(key).read_bytes()
-        except OSError:
-            return None
-        return pickle.loads(kept[SIZE:]) if kept[:SIZE] == self._hash(key, kept[SIZE:]) else None
+            if kept[:SIZE] == self._hash(key, kept[SIZE:]):
+                return pickle.loads(kept[SIZE:])
+        return None
 
     def save(self, key: object, data: object) -> None:
         """Keep data for a key, unless the disk refuses."""
