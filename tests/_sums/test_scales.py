@@ -8,6 +8,8 @@ import pytest
 pytest.importorskip("numba")
 
 from kernattn._sums.row_scale import row_scale
+from kernattn.ops.features.normalised import normalised_logs, normalisers_and_shares
+from kernattn.ops.features.reference import scaled
 from kernattn.ops.features.sides import given_scales
 from seam import MapSpec, QuadraticForm
 
@@ -55,6 +57,14 @@ def test_sums_of_features(kind, dtype):
     assert np.isfinite(scales).all()
     assert np.isfinite(own).all()
     assert scales[2, 69] < -1e30
+    again, shares = normalisers_and_shares(x, spec, dtype)
+    np.testing.assert_array_equal(again, scales)
+    logs = normalised_logs(x, spec, dtype)
+    wanted = scaled(x[:1].astype(np.float64), spec).log_scale  # amplitude 1
+    np.testing.assert_allclose(logs[:1], wanted, rtol=near, atol=near)
+    np.testing.assert_allclose(shares[:1], np.exp(wanted), rtol=near)
+    np.testing.assert_allclose(shares.sum(axis=-1), 1, rtol=near)
+    np.testing.assert_allclose(shares[2, 69], np.exp(logs[2, 69]), rtol=near, atol=near)
 
 
 def test_neighbours_change_no_digit():

@@ -125,8 +125,8 @@ def _write_logs(y, frequencies, offset):
 
 
 @inner
-def _log_sum(y, spare):
-    """Return log sum_a e^y_a of a row, whose numbers are used up."""
+def _exponentials(y, e):
+    """Write e^(y_a - top) of a row, whose length is that of e; return the top and their sum."""
     width, zero = lanes(y), y.dtype.type(0)
     last, top = y.size // width * width, -largest_log(y)
     if last > 0:
@@ -134,33 +134,42 @@ def _log_sum(y, spare):
         for a in range(width, last, width):
             logs = load(y, a)
             tops = where(logs > tops, logs, tops)
-        store(tops, spare, 0)
+        store(tops, e, 0)
         for a in range(width):
-            top = max(top, spare[a])
+            top = max(top, e[a])
     for a in range(last, y.size):
         top = max(top, y[a])
-    for a in range(0, last, width):
-        store(exponential(load(y, a) - top), y, a)
     total = zero
-    for a in range(last):
-        total += y[a]
+    if last > 0:
+        sums = exponential(load(y, 0) - top)
+        store(sums, e, 0)
+        for a in range(width, last, width):
+            terms = exponential(load(y, a) - top)
+            store(terms, e, a)
+            sums = sums + terms
+        store(sums, e, last)  # there is room behind them
+        for a in range(width):
+            total += e[last + a]
     for a in range(last, y.size):
-        total += exponential(y[a] - top)
-    return top + math.log(total)
+        e[a] = exponential(y[a] - top)
+        total += e[a]
+    return top, total
 
 
 @compiled
-def write_normalisers(omega_t, frequencies, offset, both, x, scales, chunk, low, high):
+def write_normalisers(omega_t, frequencies, offset, both, x, scales, shares, logs, chunk, low, high):
     """Write -log of the sum of features of blocks low to high of `chunk` rows of x, flat (n, d): those of `both` signs.
 
-    omega_t is transposed in panels; `offset` has no entries where there is none. Projections of far rows are held.
+    Each feature's share in the sum, and the log of that, are written to `shares` and `logs`, flat (n, M), unless these
+    are empty. omega_t is transposed in panels; `offset` has no entries where there is none. Projections of far rows are
+    held.
     """
-    x, omega_t, offset = whole(x), whole(omega_t), whole(offset)
+    x, omega_t, offset, shares, logs = whole(x), whole(omega_t), whole(offset), whole(shares), whole(logs)
     dim = x.size // scales.size
     features = 2 * frequencies if both else frequencies
     size, row = tile_rows(chunk, x), pad(features, lanes(x)) + lanes(x)
-    packed, tile, spare = aligned(size * dim, x), aligned(size * row, x), aligned(lanes(x), x)
-    limit = largest_log(x)
+    packed, tile, e = aligned(size * dim, x), aligned(size * row, x), aligned(row, x)
+    limit, one = largest_log(x), x.dtype.type(1)
     for first in range(low * chunk, min(high * chunk, scales.size), chunk):
         rows = min(chunk, scales.size - first)
         for j in range(rows):
@@ -171,9 +180,21 @@ def write_normalisers(omega_t, frequencies, offset, both, x, scales, chunk, low,
         for j in range(rows):
             source, y = window(packed, j * dim, dim), window(tile, j * row, features)
             _write_logs(y, frequencies, offset)
-            total = -_log_sum(y, spare)
+            top, sum_ = _exponentials(y, e)
+            log = math.log(sum_)
+            total = -(top + log)
             if not abs(total) < limit and finite(source):
                 project_far(omega_t, source, 0, limit, window(y, 0, frequencies))
                 _write_logs(y, frequencies, offset)
-                total = -_log_sum(y, spare)
+                top, sum_ = _exponentials(y, e)
+                log = math.log(sum_)
+                total = -(top + log)
             scales[first + j] = total
+            if shares.size > 0:
+                target, factor = window(shares, (first + j) * features, features), one / sum_
+                for a in range(features):
+                    target[a] = e[a] * factor
+            if logs.size > 0:
+                target = window(logs, (first + j) * features, features)
+                for a in range(features):
+                    target[a] = (y[a] - top) - log

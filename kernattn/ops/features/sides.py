@@ -14,10 +14,9 @@ from kernattn.errors import ParameterError
 from kernattn.ops._numba.tiles.layout import Rows, flat, nothing, rows, seconds_of, token_rows
 from kernattn.ops._numba.tiles.packing import PackedMap, map_as_given, pack_map, panels
 from kernattn.ops.features.crossover import FUSED_ABOVE, fast
-from kernattn.ops.features.loops import write_normalisers, write_scales
+from kernattn.ops.features.loops import write_scales
+from kernattn.ops.features.normalised import ROWS, normalisers
 from kernattn.ops.hadamard.cpu import hadamard
-
-ROWS = 64  # whose log scales are computed at a time
 
 
 class Side(NamedTuple):
@@ -116,12 +115,9 @@ def _key_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the log scales of rows (...), flat; of a masked row of infinities anything."""
-    scales = np.empty(x.size // x.shape[-1], dtype)
     if spec.normalised:
-        parts = _packed_sums(spec, dtype)
-        seconds = seconds_of(2.0 * x.size * parts[1], scales.size * spec.num_features_of(x.shape[-1]), 4)
-        share(partial(write_normalisers, *parts, flat(x, dtype), scales, ROWS), -(-scales.size // ROWS), seconds)
-        return flat(scales, dtype)
+        return flat(normalisers(x, spec, dtype), dtype)
+    scales = np.empty(x.size // x.shape[-1], dtype)
     form = _packed_form(spec, dtype)
     seconds = seconds_of(2.0 * x.size * (1 + form[-1]), 0, 4)
     share(partial(write_scales, *form, rows(x, dtype), scales, ROWS), -(-scales.size // ROWS), seconds)
@@ -139,17 +135,6 @@ def _packed_form(spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, ...]:
             parts, rank = (weights, form.centre, form.linear, panels(form.factor, dtype)), len(form.factor)
         spec.prepared["form", dtype] = (*(flat(part, dtype) for part in parts), rank)
     packed: tuple[Any, ...] = spec.prepared["form", dtype]
-    return packed
-
-
-def _packed_sums(spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, ...]:
-    """Return frequencies in panels, their number, offsets and signs, as `write_normalisers` takes them, made once."""
-    if ("sums", dtype) not in spec.prepared:
-        omega = np.asarray(spec.omega)
-        offset = flat(np.zeros(0) if spec.offset is None else spec.offset, dtype)
-        both = spec.num_features_of(omega.shape[1]) > len(omega)
-        spec.prepared["sums", dtype] = flat(panels(omega, dtype), dtype), len(omega), offset, both
-    packed: tuple[Any, ...] = spec.prepared["sums", dtype]
     return packed
 
 

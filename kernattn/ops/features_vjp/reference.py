@@ -96,10 +96,24 @@ def of_shares(x: Array, shares: Array, spec: MapSpec) -> Array:
     return pull(namespace(x=x), shares[..., : len(np.asarray(spec.omega))], shares, shares, shares)
 
 
+def of_logs(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent:
+    """Return cotangents of rows, of omega and of an offset, from those of logs that are then normalised, (..., n, M).
+
+    Where a row has none, it may be anything.
+    """
+    xp = namespace(x=x)
+    du = of_shares(x, g, spec)
+    dx = xp.matmul(du, constant(xp, np.asarray(spec.omega), x.dtype, x))
+    if not learn:
+        return MapCotangent(dx)
+    alive = xp.any(g != 0, axis=-1, keepdims=True)
+    x = x if isinstance(x, np.ndarray) and alive.all() else xp.where(alive, x, xp.zeros_like(x))
+    x, g, du = (xp.reshape(y, (-1, y.shape[-1])) for y in (x, g, du))
+    return MapCotangent(dx, xp.matmul(du.T, x), xp.sum(g, axis=0))
+
+
 def of_normaliser(x: Array, spec: MapSpec, dr: Array) -> tuple[Array, Array]:
     """Return cotangents of omega and offset from those of log scales, dr (..., n, 1), by a row's sum of features."""
     xp = namespace(x=x)
-    lost = xp.where(dr == 0, xp.zeros_like(dr), dr) * shares(x, spec)
-    du = of_shares(x, lost, spec)
-    x, lost, du = (xp.reshape(y, (-1, y.shape[-1])) for y in (x, lost, du))
-    return -xp.matmul(du.T, x), -xp.sum(lost, axis=0)
+    lost = xp.where(dr == 0, xp.zeros_like(dr), -dr) * shares(x, spec)
+    return of_logs(x, spec, lost, True)[1:3]

@@ -4,6 +4,7 @@ Behind a window the loop of causal attention reads queries so many rows ahead of
 nothing is copied.
 """
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array, without_flags
 from kernattn._plans.plan import Plan
 from kernattn._plans.streams import Stream
+from kernattn._runtime.parallel import share
 from kernattn._sums.peaked import Normaliser, PeakedSum
-from kernattn.ops._numba.tiles.layout import accumulation, narrow, room, skipped
+from kernattn.ops._numba.tiles.layout import accumulation, flat, narrow, room, seconds_of, skipped
 from kernattn.ops.block_softmax.cpu import block_softmax
 from kernattn.ops.causal import cpu as features
 from kernattn.ops.features.sides import keys, queries
 from kernattn.ops.hybrid.join import Map, exact, join, require_streams, rows_and_spec, shares_of
+from kernattn.ops.hybrid.loops import blend
 from kernattn.ops.hybrid.tokens import masks_of
 from kernattn.ops.key_state.recurrence import runs_of, stretches, work_of
 from kernattn.ops.recast import widen
@@ -96,9 +99,7 @@ def padded(x: Array, length: int) -> Array:
     return np.concatenate([x, np.broadcast_to(x[..., -1:], (*x.shape[:-1], length - x.shape[-1]))], axis=-1)
 
 
-def _blend(near: NDArray[Any], far: NDArray[Any], share: NDArray[Any], other: NDArray[Any]) -> None:
-    """Make far the sum of both times their shares, a head at a time."""
-    flat = (x.reshape(-1, *x.shape[near.ndim - 2 :]) for x in (near, far, share, other))
-    for a, b, of_a, of_b in zip(*flat, strict=True):
-        b *= of_b[:, None]
-        b += a * of_a[:, None]
+def _blend(near: NDArray[Any], far: NDArray[Any], one: NDArray[Any], other: NDArray[Any]) -> None:
+    """Make far the sum of both times their shares."""
+    given = flat(near, far.dtype), far.reshape(-1), flat(one, far.dtype), flat(other, far.dtype)
+    share(partial(blend, *given), one.size, seconds_of(16.0 * far.size, 0, far.dtype.itemsize))

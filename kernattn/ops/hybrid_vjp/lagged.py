@@ -13,6 +13,7 @@ from kernattn._sums.peaked import Normaliser
 from kernattn.ops._numba.tiles.layout import accumulation
 from kernattn.ops.block_softmax_vjp.cpu import add_cotangents
 from kernattn.ops.causal_vjp.cpu import both_ways
+from kernattn.ops.features.normalised import normalisers_and_shares
 from kernattn.ops.features.sides import queries as forward_queries
 from kernattn.ops.hybrid.cpu import is_lag, padded
 from kernattn.ops.hybrid.join import require_streams
@@ -22,10 +23,13 @@ from kernattn.ops.key_state_vjp.normalised import lowered, raised
 from kernattn.ops.key_state_vjp.walks import keys, queries
 
 
-def row_scales(x: Array, spec: MapSpec) -> Array:
-    """Return the log scales of rows (..., n, d), (..., n)."""
-    found = forward_queries(x, spec, accumulation(x), True).given
-    return found.reshape(x.shape[:-1]) if found.size else np.zeros(x.shape[:-1], accumulation(x))
+def row_scales(x: Array, spec: MapSpec) -> tuple[Array, Array | None]:
+    """Return the log scales of rows (..., n, d), (..., n), and the shares of features that sum to 1, (..., n, M)."""
+    dtype = accumulation(x)
+    if spec.normalised:
+        return normalisers_and_shares(x, spec, dtype)
+    scales = forward_queries(x, spec, dtype, True).given
+    return scales.reshape(x.shape[:-1]) if scales.size else np.zeros(x.shape[:-1], dtype), None
 
 
 def pull_lagged(given: Given, made: Made, learn: bool) -> Cotangents | None:
@@ -37,13 +41,25 @@ def pull_lagged(given: Given, made: Made, learn: bool) -> Cotangents | None:
     if not (alike and len(streams) == 1 and is_lag(streams[0]) and (z > 0).all()):
         return None
     lag, n, lead = streams[0].queries.start, q.shape[-2], q.shape[:-2]
+    scales, shares = row_scales(q, given.q_spec)
+    log = peak + np.log(z)
+    if given.near_bias is not None:
+        log = log - given.near_bias.astype(dtype, copy=False)[..., None]
+    # what all logs of a row's exact part share
+    apart = given.q_spec.scales_apart
+    of_rows = of_bias = None
+    if given.near_bias is not None or apart:
+        of_near = np.exp(made.near_lse - log) * (np.vecdot(made.g, made.near) - np.vecdot(made.g, made.out))
+        if given.near_bias is not None:
+            of_bias = sum_onto(np, np.sum(of_near, axis=-1), given.near_bias.shape)
+        of_rows = of_log_scale(np, q, given.q_spec, -of_near, learn, shares) if apart else None
+    del shares  # room for what is written next
     # the part of the features
     mask, segments = masks_of(v, streams[0], given.key_mask, given.segment_ids, n)
     mask, segments = (None if x is None else padded(x, n) for x in (mask, segments))
     rows, row_spec = lowered(k, given.k_spec)
-    apart = given.q_spec.scales_apart
     q_spec = given.q_spec.unscaled if apart else given.q_spec
-    normaliser = Normaliser(peak - row_scales(q, given.q_spec), z)
+    normaliser = Normaliser(peak - scales, z)
     of_queries = queries(q, q_spec, made.out, normaliser, made.g, dtype).ahead(lag)
     walks = both_ways(
         keys(rows, v, row_spec, mask, dtype), of_queries, (lead, lead), None, segments, made.after, learn,
@@ -57,21 +73,10 @@ def pull_lagged(given: Given, made: Made, learn: bool) -> Cotangents | None:
     dv = behind.read
     assert dv is not None
     # the exact part
-    log = peak + np.log(z)
-    if given.near_bias is not None:
-        log = log - given.near_bias.astype(dtype, copy=False)[..., None]
     onto = tuple(np.ascontiguousarray(x) for x in (of_q.x, of_k.x, dv))
     add_cotangents(q, k, v, given.scale, given.within, given.key_mask, None, made.out, log, made.g, None, onto)
     dq, dk, dv = onto
-    # what all logs of a row's exact part share
-    of_bias = None
-    if given.near_bias is not None or apart:
-        share = np.exp(made.near_lse - log)
-        of_near = share * (np.vecdot(made.g, made.near) - np.vecdot(made.g, made.out))
-        if given.near_bias is not None:
-            of_bias = sum_onto(np, np.sum(of_near, axis=-1), given.near_bias.shape)
-        of_rows = of_log_scale(np, q, given.q_spec, -of_near, learn) if apart else None
-        if of_rows is not None:
-            of_q = added(of_q, of_rows)
-            dq += of_rows.x
+    if of_rows is not None:
+        of_q = added(of_q, of_rows)
+        dq += of_rows.x
     return of_q._replace(x=dq), of_k._replace(x=dk), dv, None, of_bias

@@ -12,7 +12,8 @@ from kernattn._plans.plan import Plan
 from kernattn._plans.streams import Pick, Stream
 from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import Normaliser, PeakedSum
-from kernattn.ops.features_vjp.reference import of_normaliser, slope
+from kernattn.ops.features_vjp.reference import of_logs, slope
+from kernattn.ops.features_vjp.reference import shares as shares_of_rows
 from kernattn.ops.hybrid.join import require_streams
 from kernattn.ops.hybrid.tokens import ordered, pick, pick_row, tokens_of
 
@@ -53,7 +54,7 @@ class Parts(NamedTuple):
 
     causal_vjp: Callable[..., Any]
     block_softmax_vjp: Callable[..., Any]
-    row_scales: Callable[[Array, MapSpec], Array]  # the log scales of rows (..., n, d), (..., n)
+    row_scales: Callable[[Array, MapSpec], tuple[Array, Array | None]]  # of rows (..., n, d), and shares if it has them
 
 
 def pull_parts(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangents | None:
@@ -75,7 +76,8 @@ def pull_parts(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangent
     q_numbers: MapCotangent | None = None
     k_numbers: MapCotangent | None = None
     before = None
-    normaliser = Normaliser(peak - parts.row_scales(given.q, given.q_spec), z)
+    scales, shares = parts.row_scales(given.q, given.q_spec)
+    normaliser = Normaliser(peak - scales, z)
     streams = require_streams(given.plan, given.causal, given.state is not None).streams
     if host and len(streams) == 1:  # all queries then, also those that see no key yet: these are not copied
         streams = require_streams(given.plan, given.causal, not streams[0].reverse).streams
@@ -94,7 +96,7 @@ def pull_parts(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangent
     if given.near_bias is not None:
         of_bias = sum_onto(xp, xp.sum(of_near, axis=-1), tuple(given.near_bias.shape))
         of_bias = xp.astype(of_bias, given.near_bias.dtype, copy=False)
-    of_rows = of_log_scale(xp, given.q, given.q_spec, -of_near, learn)
+    of_rows = of_log_scale(xp, given.q, given.q_spec, -of_near, learn, shares)
     if of_rows is not None:
         q_numbers = added(q_numbers, of_rows)
         if host:  # in place: large arrays cost more to get than to fill
@@ -146,17 +148,30 @@ def added(one: MapCotangent | None, other: MapCotangent) -> MapCotangent:
     return MapCotangent(other.x, *numbers)
 
 
-def of_log_scale(xp: ModuleType, x: Array, spec: MapSpec, dr: Array, learn: bool) -> MapCotangent | None:
-    """Return cotangents of rows x, and of the numbers in their log scales, from those (..., n) of the log scales."""
+def of_log_scale(
+    xp: ModuleType, x: Array, spec: MapSpec, dr: Array, learn: bool, shares: Array | None
+) -> MapCotangent | None:
+    """Return cotangents of rows x, and of the numbers in their log scales, from those (..., n) of the log scales.
+
+    The shares of features that sum to 1 may be known: an array that is used up.
+    """
     if spec.row_weights is None and not spec.scales_apart:
         return None
     dr = sum_onto(xp, dr, tuple(x.shape[:-1]))[..., None]
-    if not (isinstance(x, np.ndarray) and dr.all()):  # else what has no cotangent may be anything
-        x = xp.where(dr == 0, xp.zeros_like(x), x)
-    omega = offset = weights = None
-    if learn and spec.normalised:
-        omega, offset = of_normaliser(x, spec, dr)
-        offset = None if spec.offset is None else offset
+    dead = dr == 0  # what has no cotangent may be anything
+    host = isinstance(x, np.ndarray)
+    if spec.normalised:
+        if host and shares is not None:
+            lost = np.multiply(shares, -dr, out=shares)
+            lost[dead[..., 0]] = 0
+        else:
+            lost = -dr * (shares_of_rows(x, spec) if shares is None else shares)
+            lost = xp.where(dead, xp.zeros_like(lost), lost)
+        cotangent = of_logs(x, spec, lost, learn)
+        return cotangent if spec.offset is not None else cotangent._replace(offset=None)
+    if not host or dead.any():
+        x = xp.where(dead, xp.zeros_like(x), x)
+    weights = None
     if learn and spec.row_weights is not None:
         weights = xp.sum(xp.reshape(dr * x * x, (-1, x.shape[-1])), axis=0)
     dx = slope(x, spec)
@@ -164,4 +179,4 @@ def of_log_scale(xp: ModuleType, x: Array, spec: MapSpec, dr: Array, learn: bool
         dx *= dr
     else:
         dx = dx * dr
-    return MapCotangent(dx, omega, offset, weights)
+    return MapCotangent(dx, row_weights=weights)

@@ -10,10 +10,10 @@ from kernattn.ops.causal_vjp.reference import causal_vjp
 from kernattn.ops.hybrid_vjp.parts import Cotangents, Given, Made, Parts, pull_parts
 
 
-def row_scales(x: Array, spec: MapSpec) -> Array:
+def row_scales(x: Array, spec: MapSpec) -> tuple[Array, None]:
     """Return the log scales of rows (..., n, d), (..., n)."""
     xp = namespace(x=x)
-    return row_scale(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False), spec)[..., 0]
+    return row_scale(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False), spec)[..., 0], None
 
 
 PARTS = Parts(causal_vjp, block_softmax_vjp, row_scales)
