@@ -53,9 +53,9 @@ class Library(ABC):
         """Return the values of an array in host memory, or raise CannotLend where there are none."""
         return self.lend(array)  # type: ignore[no-any-return]
 
-    def handed(self, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
+    def hand_over(self, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
         """Return what the library's edge makes of what cannot be lent; NotImplemented where it leaves it alone."""
-        return edge(self.edge).handed(self, name, backend, arguments)
+        return edge(self.edge).hand_over(self, name, backend, arguments)
 
     def autocast(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         """Return the arguments of a call in the dtype that the library asks for."""
@@ -70,27 +70,27 @@ class Library(ABC):
         """Return an array as a constant, into which no gradient flows."""
 
     @abstractmethod
-    def unwatched(self) -> None:
+    def refuse_watched(self) -> None:
         """Raise CannotLend while the library watches all that is done to any of its arrays."""
 
     @final
     def check(self, array: Array) -> None:
         """Raise CannotLend where an array cannot be lent."""
-        self.unwatched()
+        self.refuse_watched()
         self.lend(array)
 
     @final
     def call(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
         """Return what `op` makes of the arguments, in kind; raise CannotLend, before it runs, where one is not lent."""
-        self.unwatched()
+        self.refuse_watched()
         return self.run(op, like, arguments)
 
     def run(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
         """Call `op` as `call` does, though the library watches: its edge tells it what is done to its arrays."""
         own: dict[int, Array] = {}  # by what stands for it
-        return self._returned(op(*self._crossed(arguments, own)), like, own)
+        return self._give_back(op(*self._cross(arguments, own)), like, own)
 
-    def _crossed(self, values: tuple[Any, ...], own: dict[int, Array]) -> tuple[Any, ...]:
+    def _cross(self, values: tuple[Any, ...], own: dict[int, Array]) -> tuple[Any, ...]:
         crossed, ways = [], self._ways
         for value in values:
             kind = type(value)
@@ -102,30 +102,30 @@ class Library(ABC):
         """Return how values of a kind cross, from now on; None where they do as they are."""
         way: Callable[[Any, dict[int, Array]], Any] | None = None
         if value is not None and isinstance(value, self.kind):
-            way = self._lent
+            way = self._lend_and_note
         elif isinstance(value, tuple):
-            way = self._crossed
+            way = self._cross
         elif type(value) is self.dtype:
-            way = self._named
+            way = self._name_dtype
         elif getattr(value, "_of_arrays", False):
-            way = self._kept
+            way = self._refuse_learnt
         self._ways[type(value)] = way
         return way
 
-    def _lent(self, array: Array, own: dict[int, Array]) -> Array:
+    def _lend_and_note(self, array: Array, own: dict[int, Array]) -> Array:
         lent = self.lend(array)
         own[id(lent)] = array
         return lent
 
-    def _kept(self, value: Any, own: dict[int, Array]) -> Any:
+    def _refuse_learnt(self, value: Any, own: dict[int, Array]) -> Any:
         raise CannotLend("its map holds arrays that are learnt")
 
-    def _named(self, dtype: Any, own: dict[int, Array]) -> np.dtype[Any]:
+    def _name_dtype(self, dtype: Any, own: dict[int, Array]) -> np.dtype[Any]:
         return self.named[dtype]
 
-    def _returned(self, value: Any, like: Array, own: dict[int, Array]) -> Any:
+    def _give_back(self, value: Any, like: Array, own: dict[int, Array]) -> Any:
         if isinstance(value, tuple):
-            return tuple.__new__(type(value), [self._returned(x, like, own) for x in value])
+            return tuple.__new__(type(value), [self._give_back(x, like, own) for x in value])
         if value is None:
             return None
         given = own.get(id(value))  # an op may write to an argument, and return it
@@ -169,10 +169,10 @@ class Torch(Library):
 
     def look(self, array: Array) -> NDArray[Any]:
         """Return the values of a tensor, or raise CannotLend where calls are traced."""
-        self.unwatched()
+        self.refuse_watched()
         return self.lend(array if not array.requires_grad else array.detach())  # type: ignore[no-any-return]
 
-    def traced(self) -> bool:
+    def is_traced(self) -> bool:
         """Is what is done to tensors put down in a graph?"""
         return bool(self.compiling() or self.compiler() or self.modes())
 
@@ -180,9 +180,9 @@ class Torch(Library):
         """Do tensors carry tangents?"""
         return bool(self.forwards._current_level >= 0)
 
-    def unwatched(self) -> None:
+    def refuse_watched(self) -> None:
         """Raise CannotLend while a call is traced, or differentiated forwards."""
-        if self.traced():
+        if self.is_traced():
             raise CannotLend("the call is being traced")
         if self.differentiated_forwards():
             raise CannotLend("the call is differentiated forwards")
@@ -290,7 +290,7 @@ class Jax(Library):
         """Return an array whose gradient stops."""
         return self.jax.lax.stop_gradient(array)
 
-    def unwatched(self) -> None:
+    def refuse_watched(self) -> None:
         """Nothing: what JAX watches is a tracer."""
 
     def lend(self, array: Array) -> Array:
@@ -330,7 +330,7 @@ _libraries: dict[type, type[Library] | None] = {}
 
 
 @cache
-def _made(library: type[Library]) -> Library:
+def _instantiate(library: type[Library]) -> Library:
     return library()
 
 
@@ -362,4 +362,4 @@ def library_of(array: Array) -> Library | None:
     library = _libraries[kind]
     if library is Torch and not array.is_cpu:
         library = TorchCuda if array.is_cuda else None
-    return None if library is None else _made(library)
+    return None if library is None else _instantiate(library)

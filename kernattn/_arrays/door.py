@@ -29,11 +29,11 @@ class Door:
     def __init__(self, library: Torch) -> None:
         self.library, self.kinds, self.bfloat16 = library, library.kinds, library.bfloat16
         self.bits, self.narrow = library.torch.int16, library.named.get(library.bfloat16)
-        self.from_numpy, self.watched = library.from_numpy, _watched(library)
+        self.from_numpy, self.is_watched = library.from_numpy, _watch_of(library)
         self.others: set[type] = set()  # whose values cross as they are
         self.maps: set[type] = set()  # whose values cross unless arrays are learnt in them
 
-    def lent(self, values: Iterable[Any], lend: Lend | None, own: Own | None) -> list[Any]:
+    def lend_all(self, values: Iterable[Any], lend: Lend | None, own: Own | None) -> list[Any]:
         """Return what stands for arguments; without `lend`, of tensors that NumPy takes, or refuses, itself."""
         lent: list[Any] = []
         for value in values:
@@ -49,13 +49,13 @@ class Door:
                 lent.append(self._other(value, lend, own))
         return lent
 
-    def detached(self, tensor: Any) -> Any:
+    def lend_detached(self, tensor: Any) -> Any:
         """Return what stands for a tensor, though it is differentiated."""
         if tensor.requires_grad:
             tensor = tensor.detach()
         return self.library.lend(tensor) if tensor.dtype is self.bfloat16 else tensor.numpy()
 
-    def replayed(self, replay: Replay, args: tuple[Any, ...], options: dict[str, Any], narrow: bool) -> Any:
+    def replay(self, replay: Replay, args: tuple[Any, ...], options: dict[str, Any], narrow: bool) -> Any:
         """Return what a function makes of arguments of a form that it has seen, or NotImplemented."""
         key: list[Any] = []
         arrays: list[Any] = []
@@ -76,9 +76,9 @@ class Door:
         known = replay.known.get(tuple(key))
         if known is None or not known.is_of(maps):
             return NotImplemented
-        give = self.given_narrow if narrow else self.given
+        give = self.give_narrow if narrow else self.give
         if own is not None:
-            give = partial(self.given_or_own, own)
+            give = partial(self.give_or_own, own)
         return known.code(known.run, arrays, known.constants, give)
 
     def _read(self, values: Iterable[Any], key: list[Any], arrays: list[Any], maps: list[Any], own: Own | None) -> bool:
@@ -111,36 +111,36 @@ class Door:
             raise TypeError("it requires a gradient, of which its bits know nothing")
         return tensor.view(self.bits).numpy().view(self.narrow)
 
-    def given(self, array: Any) -> Any:
+    def give(self, array: Any) -> Any:
         """Return the tensor of an array that nobody else has."""
         return self.from_numpy(array) if array.flags.carray else self.library.give(array, array)
 
-    def given_narrow(self, array: Any) -> Any:
-        """Return the same of one that may be of bfloat16."""
+    def give_narrow(self, array: Any) -> Any:
+        """Return the tensor of an array that nobody else has, which may be of bfloat16."""
         return self.library.give(array, array)
 
-    def given_or_own(self, own: Own, array: Any) -> Any:
+    def give_or_own(self, own: Own, array: Any) -> Any:
         """Return the tensor of an array, which may be one that was given."""
         tensor = own.get(id(array))
         return self.library.give(array, array) if tensor is None else tensor
 
     def _other(self, value: Any, lend: Lend | None, own: Own | None) -> Any:
         if isinstance(value, tuple):
-            return tuple.__new__(type(value), self.lent(value, lend, own))
+            return tuple.__new__(type(value), self.lend_all(value, lend, own))
         if isinstance(value, list):
-            return self.lent(value, lend, own)
+            return self.lend_all(value, lend, own)
         if isinstance(value, (np.ndarray, self.library.kind)) or getattr(value, "_of_arrays", False):
             raise CannotLend("it is of another kind")
         (self.maps if hasattr(value, "_of_arrays") else self.others).add(type(value))
         return value
 
-    def returned(self, value: Any, narrow: bool, own: Own | None) -> Any:
+    def give_back(self, value: Any, narrow: bool, own: Own | None) -> Any:
         """Return a result in kind: of arrays that are in `own`, the tensors; none is `narrow` in most calls."""
         if type(value) is not tuple:
-            return self.returned_all([value], narrow, own)[0]
-        return tuple(self.returned_all(value, narrow, own))
+            return self.give_back_all([value], narrow, own)[0]
+        return tuple(self.give_back_all(value, narrow, own))
 
-    def returned_all(self, values: Iterable[Any], narrow: bool, own: Own | None) -> list[Any]:
+    def give_back_all(self, values: Iterable[Any], narrow: bool, own: Own | None) -> list[Any]:
         """Return results in kind."""
         returned: list[Any] = []
         for value in values:
@@ -152,27 +152,27 @@ class Door:
                 else:
                     returned.append(self.library.give(value, value))
             elif isinstance(value, tuple):
-                returned.append(tuple.__new__(type(value), self.returned_all(value, narrow, own)))
+                returned.append(tuple.__new__(type(value), self.give_back_all(value, narrow, own)))
             else:
                 returned.append(value)
         return returned
 
 
-def _watched(library: Torch) -> Callable[[], bool]:
+def _watch_of(library: Torch) -> Callable[[], bool]:
     """Return what tells whether anything is on that casts, traces, transforms or differentiates forwards."""
     torch = library.torch
     modes, compiler, casts = library.modes, library.compiler, library.autocasts
     layers, scripts = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
     forwards, graphs = library.forwards, torch.compiler
 
-    def watched() -> bool:
+    def is_watched() -> bool:
         if modes() or compiler() or layers() or casts() or scripts():
             return True
         return bool(
             forwards._current_level >= 0 or graphs._is_compiling_flag
         )  # what `is_compiling` returns, by two calls
 
-    return watched
+    return is_watched
 
 
 _doors: dict[type, Door | None] = {np.ndarray: None}
@@ -190,19 +190,19 @@ def crossed_at_once(function: F) -> F:
     replay, names = Replay(function), _positional(function)
 
     @wraps(function)
-    def called(*args: Any, **options: Any) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
         try:
             if options and len(args) < len(names) and names[len(args)] in options:
-                args = _placed(names, args, options)
+                args = _place(names, args, options)
             for x in args:
                 kind = type(x)
                 if kind is np.ndarray:
                     break
                 door = _doors[kind] if kind in _doors else _door_for(x)
                 if door is not None:
-                    if door.watched() or not x.is_cpu or (options and _is_reference(options.get("backend"))):
+                    if door.is_watched() or not x.is_cpu or (options and _is_reference(options.get("backend"))):
                         break
-                    found = _crossed(door, x, replay, args, options)
+                    found = _cross(door, x, replay, args, options)
                     if found is NotImplemented:
                         break
                     return found
@@ -211,7 +211,7 @@ def crossed_at_once(function: F) -> F:
             tell_keyword(function, error)
             raise
 
-    return called  # type: ignore[return-value]
+    return call  # type: ignore[return-value]
 
 
 def _is_reference(backend: Any) -> bool:
@@ -225,7 +225,7 @@ def _positional(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(x.name for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD)
 
 
-def _placed(names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+def _place(names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
     """Return arguments with those that were given by name in their places, and take these from `options`."""
     placed = list(args)
     while len(placed) < len(names) and names[len(placed)] in options:
@@ -233,38 +233,38 @@ def _placed(names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, An
     return tuple(placed)
 
 
-def _crossed(door: Door, first: Any, replay: Replay, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _cross(door: Door, first: Any, replay: Replay, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Return what a function makes of tensors as arrays; NotImplemented where they cannot be lent, or are refused."""
     narrow = first.dtype is door.bfloat16
     watched = first.requires_grad
     if not watched:
         try:
-            found = door.replayed(replay, args, options, narrow)
+            found = door.replay(replay, args, options, narrow)
         except (CannotLend, Extreme, KernattnError):
             return NotImplemented
         if found is not NotImplemented:
             return found
     differentiated = watched and door.library.gradients()
-    lend = door.detached if differentiated else door.library.lend if narrow or watched else None
+    lend = door.lend_detached if differentiated else door.library.lend if narrow or watched else None
     own: Own | None = {} if options or differentiated else None  # without options, no argument is returned
     try:
-        lent, named = door.lent(args, lend, own), {}
+        lent, named = door.lend_all(args, lend, own), {}
         if options:
-            named = dict(zip(options, door.lent(options.values(), lend, own), strict=True))
+            named = dict(zip(options, door.lend_all(options.values(), lend, own), strict=True))
     except (CannotLend, RuntimeError, TypeError):
         return NotImplemented
     call = call_of(lent, named, door.maps)
     try:
         if differentiated:
-            return edge("torch").recorded(door, own, replay, call, lent, named, narrow)
+            return edge("torch").call_recorded(door, own, replay, call, lent, named, narrow)
         if call is None:
             found = NotImplemented
-        elif (known := replay.seen(call)) is not None:
+        elif (known := replay.recall(call)) is not None:
             found = known.code(known.run, call.arrays, known.constants, as_it_is)
         else:
-            found = replay.noted(call, lent, named, None)
+            found = replay.note_call(call, lent, named, None)
         if found is NotImplemented:
             found = replay.function(*lent, **named)
-        return door.returned(found, narrow, own)
+        return door.give_back(found, narrow, own)
     except (CannotLend, Extreme, KernattnError):  # it shall say what it was given
         return NotImplemented

@@ -27,11 +27,11 @@ def _load() -> bool:
 def traced_as(namesake: Callable[..., Any]) -> Callable[[F], F]:
     """Let graphs call another function."""
 
-    def marked(function: F) -> F:
+    def mark(function: F) -> F:
         function._torchdynamo_inline = namesake  # type: ignore[attr-defined]
         return function
 
-    return marked
+    return mark
 
 
 def query(phi: Any, *args: Any, **kwargs: Any) -> Any:

@@ -36,11 +36,11 @@ def call_hosted(function: Hosted, *arrays: Array) -> tuple[Array, ...]:
     """Return the outputs beside the arrays; PyTorch and JAX differentiate them, by the function's rule."""
     library = library_of(arrays[0])
     if library is not None:
-        return edge(library.edge).hosted(function, *arrays)  # type: ignore[no-any-return]
-    return returned(function, function.forward(*map(to_numpy64, arrays))[0], arrays[0])
+        return edge(library.edge).run_hosted(function, *arrays)  # type: ignore[no-any-return]
+    return give_outputs(function, function.forward(*map(to_numpy64, arrays))[0], arrays[0])
 
 
-def returned(function: Hosted, outputs: tuple[Float64, ...], beside: Array) -> tuple[Array, ...]:
+def give_outputs(function: Hosted, outputs: tuple[Float64, ...], beside: Array) -> tuple[Array, ...]:
     """Return outputs in the library of an array, and in its dtype or the widest."""
     if function.wide:
         xp = namespace(beside=beside)

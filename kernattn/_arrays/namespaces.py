@@ -163,7 +163,7 @@ def zeros(xp: ModuleType, shape: tuple[int, ...], dtype: Any, beside: Array) -> 
     return xp.zeros(shape, dtype=dtype, **placement(beside))
 
 
-def unmasked(x: Array, mask: Array | None) -> Array:
+def zero_masked(x: Array, mask: Array | None) -> Array:
     """Return rows x (..., n, c) with 0 in those that a mask (..., n) hides: there, NaN has no effect, nor gradient."""
     if mask is None:
         return x
@@ -189,7 +189,7 @@ def anywhere(condition: Array) -> bool:
     """Is the condition true somewhere? An array that is traced or transformed cannot tell: no."""
     if isinstance(condition, np.bool_):  # what NumPy makes of all axes
         return bool(condition)
-    if type(_unwrapped(condition)).__name__ in ("FakeTensor", "FunctionalTensor"):  # they would note it
+    if type(_unwrap(condition)).__name__ in ("FakeTensor", "FunctionalTensor"):  # they would note it
         return False
     try:
         return bool(namespace(condition=condition).any(condition))
@@ -197,7 +197,7 @@ def anywhere(condition: Array) -> bool:
         return False
 
 
-def _unwrapped(x: Any) -> Any:
+def _unwrap(x: Any) -> Any:
     """Return the tensor within those that torch.func wraps around it."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.is_tensor(x):

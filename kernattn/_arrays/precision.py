@@ -53,11 +53,11 @@ def precision(products: str) -> AbstractContextManager[None]:
     dtype('float32')
     """
     one_of("products", products, PRECISIONS)
-    return _asked(products)
+    return _ask_for(products)
 
 
 @contextmanager
-def _asked(products: str) -> Iterator[None]:
+def _ask_for(products: str) -> Iterator[None]:
     token = _products.set(products)
     try:
         yield

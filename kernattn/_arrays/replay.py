@@ -92,12 +92,12 @@ class Known:
     def __init__(self, note: "_Note", result: Any, call: Call) -> None:
         if note.outputs is None:
             raise CannotLend("it calls no op")
-        if not all(map(_frozen, call.maps)):
+        if not all(map(_is_frozen, call.maps)):
             raise CannotLend("a map may change")
         given, made = _Source("a", call.arrays), _Source("o", note.outputs)
         arguments = ", ".join(given.of(x) for x in note.arguments)
         made.constants = given.constants
-        self.code = _compiled(arguments, made.of(result, "g({})"))
+        self.code = _compile_call(arguments, made.of(result, "g({})"))
         if given.used != set(given.names.values()):
             raise CannotLend("an argument is looked at")
         if not (call.named or given.names.keys().isdisjoint(made.names)):
@@ -147,7 +147,7 @@ class _Source:
 
 
 @cache
-def _compiled(arguments: str, result: str) -> Callable[..., Any]:
+def _compile_call(arguments: str, result: str) -> Callable[..., Any]:
     """Return a function that calls an op with arrays a and constants c, and makes a result of its outputs o by g."""
     body = f"def call(run, a, c, g):\n    o = run({arguments})\n    return {result}\n"
     made: dict[str, Any] = {"new": tuple.__new__}
@@ -160,7 +160,7 @@ def as_it_is(array: Any) -> Any:
     return array
 
 
-def _frozen(phi: Any) -> bool:
+def _is_frozen(phi: Any) -> bool:
     """Return whether a map is a frozen value, as all should be; what a user wrote may have other numbers later.
 
     Its own class says so: one that derives from a frozen one, and is none itself, takes new attributes.
@@ -187,9 +187,9 @@ class _Note(Witness):
         if self.op is not None:
             raise CannotLend("it calls another op")
         self.op, self._run = op, self._way(op)
-        return self._noted
+        return self._run_and_note
 
-    def _noted(self, *arguments: Any) -> Any:
+    def _run_and_note(self, *arguments: Any) -> Any:
         _Source("a", self._arrays).of(arguments)  # raises before the op runs, which may write to an argument
         self.arguments, self.outputs = arguments, self._run(*arguments)
         return self.outputs
@@ -202,12 +202,12 @@ class Replay:
         self.function = function
         self.known: dict[tuple[Any, ...], Known | None] = {}
 
-    def seen(self, call: Call) -> Known | None:
+    def recall(self, call: Call) -> Known | None:
         """Return the note of a call's form: None of a new one, and of one that cannot be noted."""
         known = self.known.get(tuple(call.key))
         return known if known is not None and known.is_of(call.maps) else None
 
-    def noted(self, call: Call, lent: list[Any], named: dict[str, Any], way: Way | None) -> Any:
+    def note_call(self, call: Call, lent: list[Any], named: dict[str, Any], way: Way | None) -> Any:
         """Return what a function makes of arrays, its op run on the host or in a way; NotImplemented if not noted."""
         key = tuple(call.key)
         if key in self.known and self.known[key] is None:

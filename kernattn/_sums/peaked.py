@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from kernattn._arrays.bridge import stop_gradient
-from kernattn._arrays.namespaces import Array, dtype_name, largest, unmasked, zeros
+from kernattn._arrays.namespaces import Array, dtype_name, largest, zero_masked, zeros
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._sums.limits import ENDS
 
@@ -101,7 +101,7 @@ def summarise(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array | None
     values, log_scale = keys
     if mask is not None:
         log_scale = xp.where(mask[..., None], log_scale, -xp.inf)
-        values, v = unmasked(values, mask), unmasked(v, mask)
+        values, v = zero_masked(values, mask), zero_masked(v, mask)
     peak = stop_gradient(xp.max(log_scale, axis=-2, keepdims=True))  # (..., 1, M | 1)
     weights = values * xp.exp(log_scale - finite(xp, peak))  # (..., n, M)
     v, factor, rise = lowered_values(xp, v, (-2, -1))

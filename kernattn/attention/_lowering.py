@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from kernattn._arrays.namespaces import Array, namespace, unmasked, without_flags
+from kernattn._arrays.namespaces import Array, namespace, without_flags, zero_masked
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import LinearState, PeakedSum, finite
 from kernattn._sums.units import balanced
@@ -35,7 +35,7 @@ def lowered_keys(phi: FeatureMap, k: Array, mask: Array | None = None) -> tuple[
     """Return keys (..., n, d) beside their spec, or the features beside None of those that a mask (..., n) shows."""
     if phi.key_spec is not None:
         return phi._rows(k), phi.key_spec
-    return _checked(phi, unmasked(k, mask), True), None
+    return _checked(phi, zero_masked(k, mask), True), None
 
 
 def lowered(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None) -> Lowered:

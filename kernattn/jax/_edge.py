@@ -13,7 +13,7 @@ from kernattn._sums.peaked import LinearState, PeakedSum
 from kernattn.attention import WindowState
 from kernattn.jax._calls import differentiable
 from kernattn.jax._frames import in_frames
-from kernattn.jax._hosted import hosted  # noqa: F401
+from kernattn.jax._hosted import run_hosted  # noqa: F401
 from kernattn.jax._rules import Rule, StepRule
 from kernattn.ops.gated_step.reference import as_sequence
 from kernattn.ops.record import Record
@@ -50,10 +50,10 @@ tree_util.register_pytree_with_keys(
 )
 
 
-def handed(library: Jax, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
+def hand_over(library: Jax, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
     """Return the outputs of an op of the core; NotImplemented where array operations are to do it."""
     if name == "gated_step":
-        return as_sequence(lambda *sequence: handed(library, "gated", backend, sequence), *arguments)
+        return as_sequence(lambda *sequence: hand_over(library, "gated", backend, sequence), *arguments)
     record = RECORDS.get(name)
     if record is None or jax.default_backend() != "cpu":
         return NotImplemented

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import ShapeDtypeStruct
 
-from kernattn._arrays.hosted import FIRST, Hosted, returned
+from kernattn._arrays.hosted import FIRST, Hosted, give_outputs
 from kernattn._arrays.namespaces import to_numpy64, widest
 from kernattn.jax._calls import differentiable, is_traced
 
@@ -51,9 +51,9 @@ class HostedRule:
         return tuple(np.asarray(dx, x.dtype).reshape(x.shape) for dx, x in zip(cotangents, arrays, strict=True))
 
 
-def hosted(function: Hosted, *arrays: Any) -> Any:
+def run_hosted(function: Hosted, *arrays: Any) -> Any:
     """Return the outputs of a function of arrays."""
     if is_traced(arrays):
         dtype = widest(jnp, arrays[0]) if function.wide else arrays[0].dtype
         return differentiable(HostedRule(function, dtype), *arrays)
-    return returned(function, function.forward(*map(to_numpy64, arrays))[0], arrays[0])
+    return give_outputs(function, function.forward(*map(to_numpy64, arrays))[0], arrays[0])

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._arrays.bridge import stop_gradient
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked, widest
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, widest, zero_masked
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, sum_onto
@@ -66,7 +66,7 @@ def pull_decayed(
     of_means = way(gated_vjp.OP, wide)(*means.given, of_read, _of_ended(xp, means, of_sums))
     dq, dk, dv, d_scalar, d_channels, *_, before = of_means
     logs = d_scalar[..., None] if d_channels is None else d_channels
-    logs = unmasked(xp.where(means.fades, logs, xp.zeros_like(logs)), key_mask)
+    logs = zero_masked(xp.where(means.fades, logs, xp.zeros_like(logs)), key_mask)
 
     def of_rows(x: Array, spec: MapSpec, features: ScaledFeatures, factor: Array, dx: Array, scale: bool) -> Any:
         f = dx * factor * features.values if KINDS[spec.kind].per_feature else dx * factor
@@ -81,7 +81,7 @@ def pull_decayed(
     of_state = None
     if state is not None:
         of_state = PeakedSum(before[..., :-1], before[..., -1], xp.zeros_like(state.peak))
-    of_v = onto(v, unmasked(dv[..., :-1], key_mask))
+    of_v = onto(v, zero_masked(dv[..., :-1], key_mask))
     return of_q, of_k, of_v, of_state, onto(g, xp.sum(logs, axis=-1)), onto(gk, logs)
 
 
@@ -104,7 +104,7 @@ def _lower(
     queries, keys = features_of_side(q, q_spec), features_of_side(k, k_spec, key_mask)
     values, log_scale = keys
     if key_mask is not None:
-        values, v = unmasked(values, key_mask), unmasked(v, key_mask)
+        values, v = zero_masked(values, key_mask), zero_masked(v, key_mask)
         log_scale = xp.where(key_mask[..., None], log_scale, -xp.inf)
     m = max(values.shape[-1], log_scale.shape[-1])
     decay = log_decays(xp, g, gk, key_mask, xp.zeros_like(log_scale[..., :1]))

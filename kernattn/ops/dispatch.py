@@ -117,7 +117,7 @@ class Op:
             return library.call(self.function(library.backend), like, arguments)
         except CannotLend as kept:
             why = str(kept)  # of the exception itself, whose frames hold the arrays, nothing is kept
-        result = library.handed(self.name, backend, arguments)
+        result = library.hand_over(self.name, backend, arguments)
         if result is not NotImplemented:
             return result
         if backend is not None:

@@ -245,7 +245,7 @@ class Record:
         """Return the outputs that the pullback takes whole."""
         return tuple(made for each, made in zip(self.outputs, outputs, strict=True) if each.kept)
 
-    def returned(self, outputs: Sequence[Any]) -> Any:
+    def drop_unasked(self, outputs: Sequence[Any]) -> Any:
         """Return outputs as the op itself does when nobody asks for normalisers."""
         if len(self.outputs) == 1:
             return outputs[0]

@@ -15,7 +15,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj as is_array
 
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.hosted import Hosted, Pull, call_hosted, returned
+from kernattn._arrays.hosted import Hosted, Pull, call_hosted, give_outputs
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64, widest
 from kernattn._arrays.shapes import strips
 from kernattn._gradients.computed import pull_of
@@ -232,7 +232,7 @@ class Asked(Hosted):
                 "lengthscale": beside(cotangents["lengthscale"], lambda each: _like(each, self.arrays["x"]))
             }
 
-        return returned(self, outputs, self.arrays["x"]), all_of
+        return give_outputs(self, outputs, self.arrays["x"]), all_of
 
 
 def _like(values: Float64, array: Array) -> Array:

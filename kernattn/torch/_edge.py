@@ -18,23 +18,23 @@ from kernattn.ops.records import RECORDS
 from kernattn.torch import _library  # noqa: F401 (it tells PyTorch what there is)
 from kernattn.torch import _traced as traced
 from kernattn.torch._functions import Compiled, Transformed
-from kernattn.torch._hosted import hosted
+from kernattn.torch._hosted import run_hosted
 from kernattn.torch._in_graphs import differentiated_by_func
 from kernattn.torch._ops import TORCH_OPS
 from kernattn.torch._plans import keep_plan
-from kernattn.torch._recorded import DIFFERENTIABLE, recorded
+from kernattn.torch._recorded import DIFFERENTIABLE, call_recorded
 from kernattn.torch._specs import keep_map, keep_spec
 
-__all__ = ["handed", "hosted", "keep_map", "keep_plan", "recorded", "traced"]
+__all__ = ["call_recorded", "hand_over", "keep_map", "keep_plan", "run_hosted", "traced"]
 
 Run: TypeAlias = Callable[..., Any]
 TRACED = FakeTensor, FunctionalTensor
 
 
-def handed(library: Torch, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
+def hand_over(library: Torch, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
     """Return what an op of the core makes of its arguments; NotImplemented where array operations are to do it."""
     if name == "gated_step":
-        return as_sequence(lambda *sequence: handed(library, "gated", backend, sequence), *arguments)
+        return as_sequence(lambda *sequence: hand_over(library, "gated", backend, sequence), *arguments)
     record = RECORDS.get(name)
     if record is None:
         return NotImplemented
@@ -51,14 +51,14 @@ def handed(library: Torch, name: str, backend: str | None, arguments: tuple[Any,
         return NotImplemented
     if name == "step":
         return _step(run, backend, record, given, *options)
-    return record.returned(_outputs(run, backend, record, leaves, constants))
+    return record.drop_unasked(_outputs(run, backend, record, leaves, constants))
 
 
 def _way(library: Torch, tensors: list[Tensor | None]) -> Run | None:
     """Return what runs ops on tensors: a function for autograd, or a graph's op; None for unknown tensors."""
     if library.differentiated_forwards():
         return None
-    traced, kinds = library.traced(), library.kinds
+    traced, kinds = library.is_traced(), library.kinds
     for x in tensors:
         if x is not None and type(x) not in kinds and not (traced and isinstance(x, TRACED)):
             return None

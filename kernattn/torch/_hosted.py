@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from kernattn._arrays.hosted import FIRST, Hosted, Pull, returned
+from kernattn._arrays.hosted import FIRST, Hosted, Pull, give_outputs
 from kernattn._arrays.namespaces import to_numpy64
 from kernattn.torch._batched import one_by_one, through_autograd
 
@@ -28,7 +28,7 @@ class _Value(torch.autograd.Function):
         """Return the outputs."""
         outputs, pull = function.forward(*map(to_numpy64, tensors))
         kept.pull = pull
-        return returned(function, outputs, tensors[0])
+        return give_outputs(function, outputs, tensors[0])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -91,6 +91,6 @@ class _Pulled(torch.autograd.Function):
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def hosted(function: Hosted, *tensors: Any) -> Any:
+def run_hosted(function: Hosted, *tensors: Any) -> Any:
     """Return what a function makes of tensors."""
     return _Value.apply(function, Kept(), *tensors)

@@ -54,7 +54,7 @@ class Tape(Witness):
             raise CannotLend("torch.func has seen it")
         outputs = record.forward(self._way, given)
         self.arrays = record.output_leaves(outputs)
-        return record.returned(outputs)
+        return record.drop_unasked(outputs)
 
     def _way(self, op: Op, like: Any) -> Callable[..., Any]:
         if not op.can_lend(self._door.library, self._backend):
@@ -63,7 +63,7 @@ class Tape(Witness):
 
     def made(self) -> list[Tensor]:
         """Return the outputs' leaves as tensors."""
-        return self._door.returned_all(self.arrays, self._narrow, None)
+        return self._door.give_back_all(self.arrays, self._narrow, None)
 
     def applied(self) -> Own:
         """Return the outputs that are returned, as tensors that PyTorch differentiates, by their arrays."""
@@ -71,7 +71,7 @@ class Tape(Witness):
         return dict(zip([id(self.arrays[at]) for at in self.op.returned_at], made, strict=True))
 
 
-def recorded(
+def call_recorded(
     door: Door,
     own: Own,
     replay: Replay,
@@ -84,10 +84,10 @@ def recorded(
     tape = Tape(door, own, named.get("backend"), narrow)
     found = NotImplemented
     if call is not None:
-        if (known := replay.seen(call)) is None:
-            found = replay.noted(call, lent, named, tape.implementation)
+        if (known := replay.recall(call)) is None:
+            found = replay.note_call(call, lent, named, tape.implementation)
         else:
             found = known.code(tape.implementation(known.op), call.arrays, known.constants, as_it_is)
     if found is NotImplemented:
         found = replay.function(*lent, **{**named, "backend": tape})
-    return door.returned(found, narrow, tape.applied())
+    return door.give_back(found, narrow, tape.applied())

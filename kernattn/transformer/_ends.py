@@ -1,6 +1,6 @@
 """What stands before the first layer and after the last one."""
 
-from kernattn._arrays.namespaces import Array, namespace, placement, unmasked
+from kernattn._arrays.namespaces import Array, namespace, placement, zero_masked
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.transformer._checks import check_indices
 from kernattn.transformer._config import Config
@@ -41,7 +41,7 @@ def mean_rows(rows: Array, mask: Array | None) -> Array:
     if mask is None:
         return xp.mean(rows, axis=-2)
     number = xp.sum(xp.astype(mask, rows.dtype)[..., None], axis=-2)
-    return xp.sum(unmasked(rows, mask), axis=-2) / xp.where(number > 0, number, xp.ones_like(number))
+    return xp.sum(zero_masked(rows, mask), axis=-2) / xp.where(number > 0, number, xp.ones_like(number))
 
 
 def count_positions(config: Config, x: Array, mask: Array | None = None) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, unmasked, zeros
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, zero_masked, zeros
 from kernattn.attention import GatedState, gated_linear_attention, gates
 from kernattn.attention._gated import decay_rate
 from kernattn.attention._state_parts import holds_states
@@ -31,7 +31,7 @@ def mix(
 ) -> tuple[Array, GatedLayer]:
     """Return the layer's output for rows (..., n, dim), and its state after them; the mask is (..., n)."""
     xp, kind = namespace(x=x), m.kind
-    mixed = unmasked(xp.concat([linear(params, f"{name}.{part}", x) for part in "qkv"], axis=-1), mask)
+    mixed = zero_masked(xp.concat([linear(params, f"{name}.{part}", x) for part in "qkv"], axis=-1), mask)
     window = None
     if m.span:
         mixed, window = _convolve(params, m, f"{name}.conv", mixed, before, mask)

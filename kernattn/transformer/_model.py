@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kernattn._arrays.namespaces import Array, dtype_name, namespace, unmasked
+from kernattn._arrays.namespaces import Array, dtype_name, namespace, zero_masked
 from kernattn._runtime.checks import instance_of
 from kernattn.attention._state_parts import holds_states
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
@@ -120,7 +120,7 @@ def forward(
     def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
         return how[layer].attend(q, k, v, mask, config.causal)
 
-    x = x if config.inputs is None else unmasked(x, key_mask)
+    x = x if config.inputs is None else zero_masked(x, key_mask)
     means = Means(attending, memory_reader(how, memory), lambda layer, mix: mix(None, key_mask)[0])
     rows = _run(params, config, x, positions, types, means)
     if config.output == "classes":
@@ -184,7 +184,7 @@ def prepare_memory(
     if 0 in rows.shape:
         raise EmptyInputError(f"rows must not be empty; got shape {tuple(rows.shape)}")
     check_mask(key_mask, rows.shape[:-1])
-    mask, there = mask_heads(config, key_mask), unmasked(rows, key_mask)
+    mask, there = mask_heads(config, key_mask), zero_masked(rows, key_mask)
     layers: list[LayerState] = []
     for layer, each in enumerate(how):
         name = f"layers.{layer}.cross"
@@ -262,7 +262,7 @@ def prefill(
         layers.append(made[1])
         return made[0]
 
-    x = x if config.inputs is None else unmasked(x, mask)
+    x = x if config.inputs is None else zero_masked(x, mask)
     means = Means(attending, memory_reader(how, memory), lambda layer, mix: kept(mix(None, mask)))
     rows = _run(params, config, x, count_positions(config, x), types, means)
     after = (count_positions(config, x)[..., -1:] + 1)[..., 0] if lengths is None else lengths

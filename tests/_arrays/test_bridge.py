@@ -359,7 +359,7 @@ def test_full_attention_crosses_once(kind, monkeypatch):
     crossings = []
     given = [kind.asarray(x) for x in inputs()]
     library = _bridge.library_of(given[0])
-    monkeypatch.setattr(library, "unwatched", lambda: crossings.append(library))
+    monkeypatch.setattr(library, "refuse_watched", lambda: crossings.append(library))
     out = ka.linear_attention(*given, maps.make(PHI))
     assert kind.holds(out)
     assert crossings == [library] * (kind.name == "jax")  # tensors cross at the door of the function

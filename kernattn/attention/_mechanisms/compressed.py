@@ -11,7 +11,7 @@ import numpy as np
 
 from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked, without_flags, zeros
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, without_flags, zero_masked, zeros
 from kernattn._plans.intervals import part_of
 from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import boolean, positive_integer
@@ -91,7 +91,7 @@ def compressed_attention(
         if n > length:
             raise ShapeError(f"causal queries are the last n of the l tokens; got n = {n}, l = {length}")
         pattern = plan_blocks(n, length, factor)
-    k, v, queries = (xp.astype(x, dtype, copy=False) for x in (unmasked(k, key_mask), unmasked(v, key_mask), q))
+    k, v, queries = (xp.astype(x, dtype, copy=False) for x in (zero_masked(k, key_mask), zero_masked(v, key_mask), q))
     keys, values = _convolve(xp, k, weights_k), _convolve(xp, v, weights_v)
     there = None if key_mask is None else xp.any(_blocks(xp, key_mask[..., None], factor), axis=-1)
     out = softmax_attention(queries, keys, values, key_mask=there, pattern=pattern, backend=backend)

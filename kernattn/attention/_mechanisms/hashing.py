@@ -9,7 +9,7 @@ import numpy as np
 
 from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace, unmasked
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace, zero_masked
 from kernattn._runtime.checks import boolean, finite_number
 from kernattn._sums.units import in_units
 from kernattn.attention._check import check_arrays
@@ -91,7 +91,7 @@ def lsh_attention(
     v = xp.reshape(xp.broadcast_to(v, (*lead, n, e)), (-1, n, e))
     if key_mask is not None:
         key_mask = xp.reshape(xp.broadcast_to(key_mask, (*lead, n)), (-1, n))
-        x, v = unmasked(x, key_mask), unmasked(v, key_mask)
+        x, v = zero_masked(x, key_mask), zero_masked(v, key_mask)
     pattern = lsh(x, rotations=rotations, chunk=chunk, key_mask=key_mask)
     plan = replace(pattern, own=False).plan(n, causal=causal)
     out, lse = softmax_with_lse(x, _normalise_rows(xp, x), v, scale=scale, pattern=plan, backend=backend)

@@ -18,8 +18,8 @@ from kernattn._arrays.namespaces import (
     dtype_name,
     namespace,
     placement,
-    unmasked,
     without_flags,
+    zero_masked,
 )
 from kernattn._runtime.checks import boolean, instance_of
 from kernattn._runtime.elsewhere import told_keywords
@@ -99,7 +99,7 @@ def kernel_attention(
     if isinstance(kernel, Softmax):
         return softmax_attention(q, k, v, scale=kernel.scale, causal=causal, key_mask=key_mask)
     xp = namespace(q=q)
-    k, v = unmasked(k, key_mask), unmasked(v, key_mask)  # what is hidden may lie outside of the kernel's domain
+    k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)  # what is hidden may lie outside of the kernel's domain
     if isinstance(kernel, Gaussian):
         out = _attend_by_softmax(xp, q, k, v, kernel, causal, key_mask)
         if out is not None:

@@ -8,7 +8,15 @@ import numpy as np
 
 from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, frozen, namespace, unmasked, without_flags
+from kernattn._arrays.namespaces import (
+    Array,
+    Float64,
+    accumulation_dtype,
+    frozen,
+    namespace,
+    without_flags,
+    zero_masked,
+)
 from kernattn._runtime.checks import boolean, check_room, one_of, positive_integer
 from kernattn._runtime.random import RNG, generator
 from kernattn.attention._check import check_arrays, check_beside
@@ -89,7 +97,7 @@ def linformer_attention(
         raise ShapeError(f"e and f are for one head or those of the last leading axis of {lead}; got {sorted(heads)}")
     dtype = accumulation_dtype(xp, q)
     k, v, e, f, queries = (xp.astype(x, dtype, copy=False) for x in (k, v, e, f, q))
-    keys, values = xp.matmul(e, unmasked(k, key_mask)), xp.matmul(f, unmasked(v, key_mask))
+    keys, values = xp.matmul(e, zero_masked(k, key_mask)), xp.matmul(f, zero_masked(v, key_mask))
     out = softmax_attention(queries, keys, values, backend=backend)
     return xp.astype(out, q.dtype, copy=False)
 

@@ -15,8 +15,8 @@ from kernattn._arrays.namespaces import (
     constant,
     namespace,
     placement,
-    unmasked,
     without_flags,
+    zero_masked,
 )
 from kernattn._runtime.checks import boolean, positive_integer
 from kernattn._runtime.deprecated import old_arguments
@@ -121,7 +121,7 @@ def _average_segments(xp: ModuleType, x: Array, count: int, mask: Array | None) 
     member = (segment[..., None, :] == xp.arange(count, **placement(x))[:, None]) & mask[..., None, :]
     weights = xp.astype(member, x.dtype)
     size = xp.sum(weights, axis=-1, keepdims=True)
-    sums = xp.matmul(weights, unmasked(x, mask))
+    sums = xp.matmul(weights, zero_masked(x, mask))
     return sums / xp.where(size > 0, size, xp.ones_like(size)), size[..., 0] > 0
 
 

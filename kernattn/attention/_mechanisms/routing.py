@@ -17,7 +17,7 @@ from kernattn._arrays.namespaces import (
     indices,
     namespace,
     on_host,
-    unmasked,
+    zero_masked,
     zeros,
 )
 from kernattn._runtime.checks import boolean, finite_number, one_of, positive_integer
@@ -120,7 +120,7 @@ def routing_attention(
     xp = namespace(q=q, k=k, v=v)
     shown = None
     if key_mask is not None:
-        k, v = unmasked(k, key_mask), unmasked(v, key_mask)
+        k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)
         shown = on_host("key_mask", xp.reshape(xp.broadcast_to(key_mask, (*lead, k.shape[-2])), (-1, k.shape[-2])))
     q, k, v = (xp.reshape(xp.broadcast_to(x, (*lead, *x.shape[-2:])), (-1, *x.shape[-2:])) for x in (q, k, v))
     points = np.broadcast_to(points, (*lead[:-1], len(points) if not lead else lead[-1], *points.shape[1:]))

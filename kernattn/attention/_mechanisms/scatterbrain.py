@@ -6,7 +6,7 @@ from typing import Any
 
 from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, unmasked, without_flags
+from kernattn._arrays.namespaces import Array, without_flags, zero_masked
 from kernattn._plans.plan import Plan
 from kernattn._plans.streams import streams_of
 from kernattn._runtime.checks import boolean
@@ -104,7 +104,7 @@ def scatterbrain_attention(
     if given is not None:
         return run_segments(given, runs, backend)[0]
     plan, bias = plan_of(pattern, q, k, v, causal), bias_of(near_bias, q, k, v)
-    k, v = unmasked(k, key_mask), unmasked(v, key_mask)
+    k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)
     return taken_off(q, k, v, phi, scale_of(phi, q.shape[-1]), plan, causal, key_mask, bias, backend)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, unmasked, widest
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, widest, zero_masked
 from kernattn._plans.parts import dense
 from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
@@ -24,7 +24,7 @@ def block_softmax(
     bias = None
     if key_bias is not None:
         key_mask, bias = shown_bias(xp, key_mask, xp.astype(key_bias, dtype, copy=False))
-    k, v = unmasked(k, key_mask), unmasked(v, key_mask)
+    k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
     if plan.kind == "parts" or bias is not None:
         heads = plan.heads or ((dense(q.shape[-2], k.shape[-2], plan.kind == "causal"),),)

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, constant, namespace, unmasked
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, constant, namespace, zero_masked
 from kernattn._plans.parts import seen_of
 from kernattn._plans.plan import Plan
 from kernattn._sums.cotangents import sum_onto
@@ -45,7 +45,7 @@ def block_softmax_vjp(
     shapes, bias = [tuple(x.shape) for x in (q, k, v)], None
     if key_bias is not None:
         key_mask, bias = shown_bias(xp, key_mask, xp.astype(key_bias, dtype, copy=False))
-    k, v = unmasked(k, key_mask), unmasked(v, key_mask)
+    k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)
     n, length = q.shape[-2], k.shape[-2]
     before = length - n if plan.kind == "causal" else None
     judged = plan.kind != "parts" and bias is None

@@ -8,7 +8,7 @@ comes from a later key. No array value is tested and nothing is written in place
 
 from types import ModuleType
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked, zeros
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zero_masked, zeros
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import (
     Normaliser,
@@ -147,8 +147,8 @@ def _own_key(xp: ModuleType, queries: ScaledFeatures, keys: ScaledFeatures, v: A
     log_scale = xp.where(mask[..., None], queries.log_scale + keys.log_scale, -xp.inf)  # (..., C, M | 1)
     peak = xp.max(log_scale, axis=-1, keepdims=True)
     products = queries.values * keys.values * xp.exp(log_scale - finite(xp, peak))  # (..., C, M)
-    z = xp.sum(unmasked(products, mask), axis=-1)
-    v, factor, rise = lowered_values(xp, unmasked(v, mask), -1)
+    z = xp.sum(zero_masked(products, mask), axis=-1)
+    v, factor, rise = lowered_values(xp, zero_masked(v, mask), -1)
     s, z, peak = z[..., None] * v, z * factor[..., 0], peak[..., 0] + rise[..., 0]
     return PeakedSum(s, z, xp.broadcast_to(peak, z.shape))
 

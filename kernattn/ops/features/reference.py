@@ -2,7 +2,7 @@
 
 from math import log
 
-from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, namespace, unmasked
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, namespace, zero_masked
 from kernattn._maps.chains import Chains
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec, ScaledFeatures
@@ -20,7 +20,7 @@ def features(x: Array, spec: MapSpec) -> Array:
 
 def features_of_side(x: Array | ScaledFeatures, spec: MapSpec | None, mask: Array | None = None) -> ScaledFeatures:
     """Return the features of x (..., n, d) that a mask shows, or x where it is features already and spec None."""
-    return x if spec is None else scaled(unmasked(x, mask), spec)
+    return x if spec is None else scaled(zero_masked(x, mask), spec)
 
 
 def relative(x: Array | ScaledFeatures, spec: MapSpec | None, scale: bool) -> tuple[ScaledFeatures, Array]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace, unmasked, zeros
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace, zero_masked, zeros
 from kernattn.ops.causal.reference import count_segments
 
 CHUNK = 16
@@ -138,7 +138,7 @@ def lower(
     dtype = accumulation_dtype(xp, v)
 
     def rows(x: Array) -> Array:
-        return unmasked(xp.astype(x, dtype, copy=False), key_mask)
+        return zero_masked(xp.astype(x, dtype, copy=False), key_mask)
 
     q, k, v = xp.astype(q, dtype, copy=False), rows(k), rows(v)
     if l2_normalise:
@@ -164,7 +164,7 @@ def log_decays(xp: ModuleType, g: Array | None, gk: Array | None, key_mask: Arra
     total = none
     for logs in (None if g is None else g[..., None], gk):
         if logs is not None:
-            total = total + unmasked(xp.astype(logs, total.dtype, copy=False), key_mask)
+            total = total + zero_masked(xp.astype(logs, total.dtype, copy=False), key_mask)
     return total
 
 

@@ -6,7 +6,7 @@ has sum_a phi_a(k) R_a without its last column.
 
 from types import ModuleType
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zero_masked
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, sum_onto, weight, with_column
 from kernattn._sums.peaked import PeakedSum, finite
@@ -29,8 +29,8 @@ def key_state_vjp(
 def admit_keys(xp: ModuleType, k: Array, v: Array, k_spec: MapSpec, mask: Array) -> tuple[Array, ScaledFeatures, Array]:
     """Return keys, their features, and values in the accumulation dtype; what the mask leaves out is 0."""
     some = sum_onto(xp, xp.astype(mask, xp.float32), tuple(k.shape[:-1])) > 0
-    k, v = unmasked(k, some), xp.astype(v, accumulation_dtype(xp, v), copy=False)
-    return k, scaled(k, k_spec), unmasked(v, mask)
+    k, v = zero_masked(k, some), xp.astype(v, accumulation_dtype(xp, v), copy=False)
+    return k, scaled(k, k_spec), zero_masked(v, mask)
 
 
 def pull_summary(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array, sums: PeakedSum) -> tuple[Array, Array]:

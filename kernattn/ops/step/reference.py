@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zero_masked
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import PeakedSum, merge, quotient, read, summarise
 from kernattn.ops.features.reference import scaled
@@ -22,7 +22,7 @@ def step(
     """Return the output of the token and the state after it; of the arguments, only `out` is ever written to."""
     xp = namespace(v=v)
     queries = _one_row(q, None if q_spec is None else q_spec.unscaled)
-    keys = _one_row(k if k_spec is None else unmasked(k, key_mask), k_spec)
+    keys = _one_row(k if k_spec is None else zero_masked(k, key_mask), k_spec)
     mask = None if key_mask is None else key_mask[..., None]
     value = xp.astype(v, accumulation_dtype(xp, v), copy=False)[..., None, :]  # (..., 1, e)
     state = merge(xp, state, summarise(xp, keys, value, mask))
