@@ -7,6 +7,8 @@ from typing import Any
 
 from kernattn._arrays.plain import plain
 
+KEPT = ("near_bias",)  # arguments of a dtype of their own, which the sums that they enter read as it is
+
 
 def cast(torch: Any, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return tensors in the dtype of autocast where that is on for their device; float64 and integers stay."""
@@ -32,7 +34,9 @@ def cast_once(function: Callable[..., Any]) -> Callable[..., Any]:
         if not kinds:
             return function(*args, **options)
         given = [cast(torch, (x,))[0] if torch.is_tensor(x) else x for x in args]
-        named = {name: cast(torch, (x,))[0] if torch.is_tensor(x) else x for name, x in options.items()}
+        named = {
+            name: cast(torch, (x,))[0] if torch.is_tensor(x) and name not in KEPT else x for name, x in options.items()
+        }
         with torch.autocast(kinds[0], enabled=False):
             return function(*given, **named)
 

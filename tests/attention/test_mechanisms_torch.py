@@ -61,6 +61,23 @@ def test_autocast(name, monkeypatch):
         assert (out.float() - wanted).abs().mean() < 0.05 * wanted.abs().mean()
 
 
+def test_autocast_leaves_a_bias_its_digits():
+    """An array counts as the number that it holds, whatever dtype rows are cast to, and so does its gradient."""
+    q, k, v = (x.detach().float() for x in (Q, K, V))
+    number, calls = 2 + 2**-7, ka.attention  # bfloat16 would make it 2
+    near_bias = torch.full((2,), number, requires_grad=True)
+    _, state = calls.window_attention(*(x.bfloat16() for x in (q, k, v)), PHI, 5)
+    for call in (
+        lambda b: calls.window_attention(q, k, v, PHI, 5, near_bias=b)[0],
+        lambda b: calls.window_attention_step(state, q[:, 0], k[:, 0], v[:, 0], PHI, near_bias=b)[0],
+        lambda b: calls.scatterbrain_attention(q, k, v, PHI, PATTERN, near_bias=b),
+    ):
+        with torch.autocast("cpu", torch.bfloat16):
+            out = call(near_bias)
+            torch.testing.assert_close(out, call(number), rtol=0, atol=0)
+        assert torch.autograd.grad(out.float().square().sum(), near_bias)[0].dtype == torch.float32
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # PyTorch looks, after a break
 @pytest.mark.parametrize("name", CALLS)
 def test_graphs(name):

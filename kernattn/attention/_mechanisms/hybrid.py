@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj as is_array
 from array_api_compat import is_cupy_array, is_torch_array
 
-from kernattn._arrays.bridge import autocast, library_of
+from kernattn._arrays.bridge import library_of
 from kernattn._arrays.namespaces import (
     FLOATS,
     Array,
@@ -19,6 +19,7 @@ from kernattn._arrays.namespaces import (
     namespace,
     placement,
 )
+from kernattn._arrays.plain import plain
 from kernattn._arrays.shapes import broadcast
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._plans.parts import kept
@@ -49,7 +50,7 @@ def bias_of(near_bias: Any, q: Array, k: Array, v: Array) -> Array | None:
     if isinstance(near_bias, np.generic) or not is_array(near_bias):
         return constant(xp, np.asarray(finite_number("near_bias", near_bias)), accumulation_dtype(xp, q), q)
     namespace(q=q, near_bias=near_bias)
-    (near_bias,) = autocast(near_bias)
+    near_bias = plain(near_bias)
     if dtype_name(near_bias) not in FLOATS:
         raise DTypeError(f"near_bias must be of floats; got {dtype_name(near_bias)}")
     if placement(near_bias) != placement(q):
