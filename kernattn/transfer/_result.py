@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
+from kernattn._runtime.archive import reading
 from kernattn._runtime.checks import checked_path
 from kernattn._runtime.files import replace_text
 from kernattn._runtime.lazy import lazy, without_lazy
@@ -189,9 +191,16 @@ def load(folder: str | PathLike[str]) -> Transfer:
     listed = read_json(place / LISTED)
     if set(listed) != {"format", "layers", "fingerprint"} or listed["format"] != FORMAT:
         raise FileFormatError(f"{place / LISTED} is not of the format {FORMAT!r}")
-    if not isinstance(listed["layers"], int) or not 1 <= listed["layers"] <= MOST:
-        raise FileFormatError(f"{place / LISTED} must say how many layers there are")
-    layers = tuple(read_layer(layer_file(place, index)) for index in range(listed["layers"]))
+    digests = listed["layers"]
+    if not isinstance(digests, list) or not 1 <= len(digests) <= MOST:
+        raise FileFormatError(f"{place / LISTED} must have a list of the digest of each layer's file")
+    for index, digest in enumerate(digests):
+        if digest_of(path := layer_file(place, index)) != digest:
+            raise FileFormatError(
+                f"{path} is not the file that {LISTED} lists, whose digest is another: it is damaged, or {place} holds "
+                "layers of several transfers"
+            )
+    layers = tuple(read_layer(layer_file(place, index)) for index in range(len(digests)))
     try:
         made = Transfer(layers)
     except ParameterError as error:
@@ -219,8 +228,15 @@ def write_layer(folder: Path, index: int, layer: Layer) -> None:
 
 def write_list(folder: Path, made: Transfer) -> None:
     """Write the list, which says that the transfer is complete."""
-    told = {"format": FORMAT, "layers": len(made.layers), "fingerprint": made.fingerprint}
+    digests = [digest_of(layer_file(folder, index)) for index in range(len(made.layers))]
+    told = {"format": FORMAT, "layers": digests, "fingerprint": made.fingerprint}
     replace_text(folder / LISTED, json.dumps(told, indent=1))
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a file's bytes."""
+    with reading(path, "a layer of a transfer"):
+        return blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def read_layer(path: Path) -> Layer:

@@ -1,5 +1,6 @@
 """Transfer of a transformer on arrays: what is recorded, what is fitted, what is worth what, and files."""
 
+import json
 import shutil
 
 import numpy as np
@@ -180,6 +181,27 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch, moved):
         (folder / name).write_text("[" * 100_000)
         with pytest.raises(errors.FileFormatError, match=rf"{name} is damaged"):
             transfer(params_of(), CONFIG, [TOKENS], 8, folder=folder, **FEW)
+
+
+def test_no_byte_of_a_folder_can_be_another(tmp_path, moved):
+    """Errors and counts of sequences, which no fingerprint holds, and even what no reader of archives looks at."""
+    moved.save(tmp_path / "made")
+    ka.transfer.load(tmp_path / "made")
+    layer = moved.layers[1]
+    other = ka.transfer.Layer(layer.name, layer.heads, (0.0, 0.0), layer.random_errors, layer.seen, layer.held)
+    ka.transfer.Transfer((moved.layers[0], other)).save(tmp_path / "forged")
+    listed = json.loads((tmp_path / "made" / "transfer.json").read_text())
+    whole = (tmp_path / "made" / "layer-0001.npz").read_bytes()
+    flipped = (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), len(whole) // 40))
+    for content in ((tmp_path / "forged" / "layer-0001.npz").read_bytes(), whole + b"\0", b"", *flipped):
+        (tmp_path / "made" / "layer-0001.npz").write_bytes(content)
+        with pytest.raises(errors.FileFormatError, match=r"layer-0001\.npz is not the file"):
+            ka.transfer.load(tmp_path / "made")
+    (tmp_path / "made" / "layer-0001.npz").write_bytes(whole)
+    for layers in (2, None, [], [None, None], [[], {}], listed["layers"][:1], listed["layers"][::-1]):
+        (tmp_path / "made" / "transfer.json").write_text(json.dumps(listed | {"layers": layers}))
+        with pytest.raises(errors.FileFormatError):
+            ka.transfer.load(tmp_path / "made")
 
 
 def test_random_maps_are_kept_where_fits_do_not_help(monkeypatch):
