@@ -9,6 +9,7 @@ import kernattn as ka
 
 KERNELS = ka.kernels.Gaussian(), ka.kernels.Matern(1.2), ka.kernels.Gaussian() + ka.kernels.Laplacian()
 PHI = ka.random_features(ka.kernels.Softmax(), 4, 8, "positive", rng=0)
+ELU1 = ka.features.elu1()
 
 
 def far_apart():
@@ -32,6 +33,9 @@ CALLS = {
     "merge_states": merged,
     "linear": lambda k, v, backend: ka.linear_attention(k, k, v, PHI, backend=backend),
     "causal": lambda k, v, backend: ka.causal_linear_attention(k, k, v, PHI, backend=backend),
+    "fading": lambda k, v, backend: ka.linear_attention_step(
+        ka.key_state(k, v, ELU1), k[0], k[0], v[0], ELU1, gk=-1e3 * np.arange(4.0), backend=backend
+    ),
     "stretches": lambda k, v, backend: ka.attention.gated_state(k, v, g=-abs(k[:, 0]) * 9, backend=backend),
     "gates": lambda k, v, backend: (ka.gates.gla(40 * k), ka.gates.hgrn2(np.full_like(k, 1e-300))),
     "kernels": lambda k, v, backend: [(f(k), f.matmul(k, k, v), ka.kernel_attention(k, k, v, f)) for f in KERNELS],
