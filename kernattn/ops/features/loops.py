@@ -2,7 +2,7 @@
 
 import math
 
-from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import exponential
 from kernattn.ops._numba.codegen.halves import round_off
 from kernattn.ops._numba.codegen.memory import aligned, pad, tile_rows, whole, window
@@ -156,6 +156,13 @@ def _exponentials(y, e):
     return top, total
 
 
+@inner_exact
+def _write_less(y, top, log, target):
+    """Write y - top - log: the last is lost beside a top of a far row."""
+    for a in range(target.size):
+        target[a] = (y[a] - top) - log
+
+
 @compiled
 def write_normalisers(omega_t, frequencies, offset, both, x, scales, shares, logs, chunk, low, high):
     """Write -log of the sum of features of blocks low to high of `chunk` rows of x, flat (n, d): those of `both` signs.
@@ -195,6 +202,4 @@ def write_normalisers(omega_t, frequencies, offset, both, x, scales, shares, log
                 for a in range(features):
                     target[a] = e[a] * factor
             if logs.size > 0:
-                target = window(logs, (first + j) * features, features)
-                for a in range(features):
-                    target[a] = (y[a] - top) - log
+                _write_less(y, top, log, window(logs, (first + j) * features, features))
