@@ -260,8 +260,14 @@ def test_a_reset_forgets_what_is_not_finite(backend):
         out, _ = ka.gated_linear_attention(k, k, np.ones_like(v), **call, state=begun)
         assert np.isfinite(out[2:]).all()
     k[0, 0], resets[2, 1], v[:2] = np.nan, 0, 3
-    out, _ = ka.gated_linear_attention(k, k, v, gk=resets, scale=1.0, backend=backend)  # of a channel alone, too
+    call = {"gk": resets, "scale": 1.0, "backend": backend}
+    (out, _), pullback = ka.vjp(ka.gated_linear_attention, k, k, v, **call)  # of a channel alone, too
     np.testing.assert_array_equal(out[2:, 0], [8, 12, 20])
+    found = pullback((np.where(np.arange(5) < 2, 0, 1).astype("f4")[:, None], None))
+    np.testing.assert_array_equal(found.q[2:], [[1, 7], [3, 9], [7, 13]])
+    np.testing.assert_array_equal(found.k[2:], [[3, 3], [4, 4], [4, 4]])
+    np.testing.assert_array_equal(found.v[1:, 0], [3, 6, 4, 2])
+    np.testing.assert_array_equal(found.gk[2:], [[0, 18], [2, 14], [3, 9]])
     hidden, _ = ka.gated_linear_attention(k, k, v, gk=resets, key_mask=np.arange(5) != 2, backend=backend)
     assert np.isnan(hidden[2:]).all()
     both = ka.merge_states(GatedState(np.full((1, 1), np.inf)), GatedStretch(np.ones((1, 1)), np.zeros((1, 1))))

@@ -45,9 +45,7 @@ def gated(
     write: Array | None, scale: float, l2_normalise: bool, state: Array | None, key_mask: Array | None,
     segment_ids: Array | None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    token_by_token = read is not None
-    if gk is not None and read is None and _forgets(g, gk):  # products of a chunk are of all channels, NaN among them
-        token_by_token = not all(np.isfinite(x).all() for x in (k, v, state) if x is not None)
+    token_by_token = read is not None or forgets_rows(g, gk, k, v, state)
     out, after = run(
         run_tokens if token_by_token else run_gates, q, k, v, g, gk, beta, read, write, scale, l2_normalise,
         state, key_mask, segment_ids,
@@ -176,6 +174,11 @@ def begun_anew(given: Given, plan: Plan, g: Array | None, gk: Array | None, key_
     shape = *plan.lead, plan.sizes[0]
     resets = np.broadcast_to(resets if key_mask is None else resets & key_mask, shape)
     return given._replace(fresh=flat(resets.reshape(-1) | given.fresh if given.fresh.size else resets, bool))
+
+
+def forgets_rows(g: Array | None, gk: Array | None, *rows: Array | None) -> bool:
+    """Does a channel let nothing remain where some row is not finite, which products of all channels would spread?"""
+    return gk is not None and _forgets(g, gk) and not all(np.isfinite(x).all() for x in rows if x is not None)
 
 
 def _forgets(g: Array | None, gk: Array) -> bool:

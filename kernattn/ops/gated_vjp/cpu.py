@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array
+from kernattn._arrays.namespaces import Array, without_flags
 from kernattn._runtime.parallel import share
 from kernattn._sums.cotangents import sum_onto
 from kernattn.ops._numba.tiles.layout import (
@@ -18,9 +18,11 @@ from kernattn.ops._numba.tiles.layout import (
     unwritten,
     written,
 )
-from kernattn.ops.gated.cpu import begun_anew, flat_state, work_of
-from kernattn.ops.gated_vjp import loops, tokens_loops
+from kernattn.ops.gated.cpu import begun_anew, flat_state, forgets_rows, work_of
+from kernattn.ops.gated_vjp import loops, reference, tokens_loops
 from kernattn.ops.gated_vjp.reference import Cotangents, heard_queries
+
+by_arrays = without_flags(reference.gated_vjp)
 
 
 def gated_vjp(
@@ -28,6 +30,10 @@ def gated_vjp(
     write: Array | None, scale: float, l2_normalise: bool, state: Array | None, key_mask: Array | None,
     segment_ids: Array | None, out: Array | None, after: Array | None,
 ) -> Cotangents:  # fmt: skip
+    if read is None and forgets_rows(g, gk, k, v, state):
+        return by_arrays(
+            q, k, v, g, gk, beta, read, write, scale, l2_normalise, state, key_mask, segment_ids, out, after
+        )
     dtype = accumulation(v)
     heard = heard_queries(np, q, out)
     plan, given, queries = work_of(heard, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
