@@ -3,9 +3,10 @@
 The core asks for an edge where it meets an array that the edge's library watches: one that is differentiated, traced or
 transformed. An edge is a module with
 
-- ``hand_over(library, name, backend, arguments)``: what an op makes of arguments that no compiled loop can be lent,
-  or NotImplemented where array operations of the reference are to do it;
-- ``run_hosted(function, *arrays)``: what a function that runs on the host makes of arrays, by a derivative of its own;
+- ``hand_over(library, name, backend, arguments)``: what an op makes of arguments that cannot be lent to a compiled
+  loop, or NotImplemented where array operations of the reference are to do it;
+- ``run_hosted(function, *arrays)``: what a function that runs on the host makes of arrays, by its own rule of
+  derivatives;
 - for PyTorch, ``keep_map(phi)`` and ``keep_plan(plan)``, which let graphs name what they hold no more of, and
   ``traced``, a module with the functions that `torch.compile` traces in place of public ones, by their names.
 """

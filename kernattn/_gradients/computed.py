@@ -9,7 +9,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace
 from kernattn._gradients.maps import MapGradients, check_differentiable
-from kernattn._gradients.recorded import like, recorded
+from kernattn._gradients.recorded import like, run_with_pullback
 from kernattn.features import Concatenated, FeatureMap, ScaledMap, TensorProduct
 from kernattn.features._lengthscales import has_own
 from kernattn.kernels._stationary import Stationary
@@ -62,7 +62,7 @@ def pull_of(phi: FeatureMap, x: Array, key: bool = False, backend: str | None = 
     if spec is None:
         return None, phi._pullback(x)
     check_differentiable(phi)
-    (out,), pulled = recorded("features", (phi._rows(x), spec), backend, phi)
+    (out,), pulled = run_with_pullback("features", (phi._rows(x), spec), backend, phi)
     while isinstance(phi, ScaledMap):
         phi = phi.inner
     if not has_own(phi):

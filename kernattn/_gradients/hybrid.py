@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from kernattn._arrays.namespaces import Array, namespace, zeros
 from kernattn._gradients.maps import MapGradients, check_differentiable
-from kernattn._gradients.recorded import like, of_map, pair, recorded
+from kernattn._gradients.recorded import like, of_map, pair, run_with_pullback
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.checks import shown
 from kernattn._sums.cotangents import sum_onto
@@ -46,7 +46,7 @@ def scatterbrain(phi: FeatureMap, backend: str | None, **arguments: Any) -> tupl
     given, runs = prepared_on(phi=phi, **arguments)
     if given is None:
         raise ParameterError("vjp takes patterns whose rows see one stretch of keys each; PyTorch takes others")
-    (out, *_), pulled = recorded("hybrid", _of_specs(within_segments(given, runs)), backend, phi)
+    (out, *_), pulled = run_with_pullback("hybrid", _of_specs(within_segments(given, runs)), backend, phi)
 
     def pullback(cotangent: Any) -> ScatterBrainGradients:
         grads = pulled(like("the cotangent", cotangent, out), None)
@@ -63,7 +63,7 @@ def window(
     check_differentiable(phi)
     given, arrangement = prepared(phi=phi, **arguments)
     given = _of_specs(within_segments(given, arrangement.runs))
-    (out, _, sums, *_), pulled = recorded("hybrid", given, backend, phi)
+    (out, _, sums, *_), pulled = run_with_pullback("hybrid", given, backend, phi)
     after = arrangement.state_after(given, sums, phi.fingerprint)
     mask, before, size = arrangement.mask, arguments["state"], arrangement.window
 

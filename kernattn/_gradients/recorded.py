@@ -13,7 +13,7 @@ from kernattn.ops.dispatch import Op
 from kernattn.ops.records import RECORDS
 
 
-def recorded(
+def run_with_pullback(
     name: str, given: tuple[Any, ...], backend: str | None, phi: FeatureMap | None = None
 ) -> tuple[tuple[Any, ...], Callable[..., dict[str, Any]]]:
     """Return the outputs of an op, and what makes cotangents of its inputs, by name, from those of its outputs."""
@@ -26,10 +26,10 @@ def recorded(
     kept = record.kept_of(outputs)
     learn = phi is not None and learns(phi)
 
-    def pulled(*cotangents: Any) -> dict[str, Any]:
+    def pull_back(*cotangents: Any) -> dict[str, Any]:
         return record.by_input(record.backward(way, learn, given, kept, cotangents))
 
-    return outputs, pulled
+    return outputs, pull_back
 
 
 def of_map(phi: FeatureMap, sides: dict[str, Array], pulled: dict[str, Any]) -> dict[str, Any]:

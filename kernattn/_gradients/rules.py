@@ -11,7 +11,7 @@ from kernattn._arrays.namespaces import Array, namespace
 from kernattn._gradients.computed import FeatureGradients, computed_features
 from kernattn._gradients.hybrid import scatterbrain, window
 from kernattn._gradients.maps import MapGradients, check_differentiable, sum_products
-from kernattn._gradients.recorded import like, like_state, of_map, pair, recorded
+from kernattn._gradients.recorded import like, like_state, of_map, pair, run_with_pullback
 from kernattn._runtime.checks import boolean, shown
 from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import LinearState, PeakedSum
@@ -109,7 +109,9 @@ def _linear(
     check_differentiable(phi)
     check_arrays("qkv", q, k, v, phi=phi, key_mask=key_mask)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)
-    (out, *_), pulled = recorded("linear_attention", (keys, v, k_spec, key_mask, queries, q_spec), backend, phi)
+    (out, *_), pulled = run_with_pullback(
+        "linear_attention", (keys, v, k_spec, key_mask, queries, q_spec), backend, phi
+    )
 
     def pullback(cotangent: Any) -> LinearGradients:
         grads = pulled(like("the cotangent", cotangent, out))
@@ -139,7 +141,7 @@ def _causal(
     before = None if state is None else sums_of(state)
     given = queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids
     name, logs = ("decayed", (g, gk)) if fades else ("causal", ())
-    (out, _, after), pulled = recorded(name, (*given, *logs), backend, phi)
+    (out, _, after), pulled = run_with_pullback(name, (*given, *logs), backend, phi)
     last = state_of(after, phi.fingerprint)
 
     def pullback(cotangent: Any) -> CausalGradients:
@@ -197,7 +199,7 @@ def _key_state(
 ) -> tuple[LinearState, Pullback]:
     check_differentiable(phi)
     check_arrays("kv", k, v, phi=phi, key_mask=key_mask)
-    (sums,), pulled = recorded("key_state", (phi._rows(k), v, phi.key_spec, key_mask), backend, phi)
+    (sums,), pulled = run_with_pullback("key_state", (phi._rows(k), v, phi.key_spec, key_mask), backend, phi)
     state = state_of(sums, phi.fingerprint)
 
     def pullback(cotangent: Any) -> KeyStateGradients:
@@ -214,7 +216,7 @@ def _key_state(
 def _attend(state: LinearState, q: Array, phi: FeatureMap, backend: str | None) -> tuple[Array, Pullback]:
     check_differentiable(phi)
     check_arrays("q", q, phi=phi, state=linear_state(state))
-    (out, _), pulled = recorded("attend", (sums_of(state), phi._rows(q), phi.query_spec), backend, phi)
+    (out, _), pulled = run_with_pullback("attend", (sums_of(state), phi._rows(q), phi.query_spec), backend, phi)
 
     def pullback(cotangent: Any) -> AttendGradients:
         grads = pulled(like("the cotangent", cotangent, out))
@@ -225,7 +227,7 @@ def _attend(state: LinearState, q: Array, phi: FeatureMap, backend: str | None) 
 
 
 def _gated(backend: str | None, **arguments: Any) -> tuple[tuple[Array, GatedState], Pullback]:
-    (out, after), pulled = recorded("gated", gated_arguments(**arguments), backend)
+    (out, after), pulled = run_with_pullback("gated", gated_arguments(**arguments), backend)
 
     def pullback(cotangent: Any) -> GatedGradients:
         g, of_after = pair(cotangent, "the state")
@@ -255,7 +257,7 @@ def _softmax_with_lse(
     q: Array, scale: float | Array | None, backend: str | None, **arguments: Any
 ) -> tuple[tuple[Array, Array], Pullback]:
     given = softmax_arguments(q, scale=scale, **arguments)
-    (out, lse), pulled = recorded("block_softmax", given, backend)
+    (out, lse), pulled = run_with_pullback("block_softmax", given, backend)
 
     def pullback(cotangents: Any) -> SoftmaxGradients:
         g, of_lse = pair(cotangents, "the log normalisers")
@@ -280,7 +282,7 @@ def of_features(phi: FeatureMap, key: bool) -> Rule:
             return computed_features(phi, x, key, backend)
         check_differentiable(phi)
         phi._check(x, key=key)
-        (out,), pulled = recorded("features", (phi._rows(x), spec), backend, phi)
+        (out,), pulled = run_with_pullback("features", (phi._rows(x), spec), backend, phi)
 
         def pullback(cotangent: Any) -> FeatureGradients:
             grads = pulled(like("the cotangent", cotangent, out))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kernattn._arrays.namespaces import Float64, frozen
-from kernattn._maps.walsh import padded, walsh_hadamard
+from kernattn._maps.walsh import next_power_of_two, walsh_hadamard
 from kernattn._runtime.checks import host_array, positive_integer, summary
 from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn.errors import ShapeError
@@ -53,7 +53,7 @@ class Chains(NDArrayOperatorsMixin):
         host_array("diagonals", self.diagonals, ("blocks", "k", "p"))
         host_array("norms", self.norms, ("m",))
         blocks, _, p = self.diagonals.shape
-        if p != padded(p) or positive_integer("dim", self.dim) > p:
+        if p != next_power_of_two(p) or positive_integer("dim", self.dim) > p:
             raise ShapeError(f"p must be a power of two that is at least d; got p = {p} and d = {self.dim}")
         if not (blocks - 1) * p < len(self.norms) <= blocks * p:
             raise ShapeError(f"norms must be for {blocks} blocks of {p} rows, the last one cut; got {len(self.norms)}")
@@ -80,23 +80,23 @@ class Chains(NDArrayOperatorsMixin):
     @lazy
     def dense(self) -> Float64:
         """The matrix, (m, d), which cannot be written to."""
-        return frozen(self._multiplied())
+        return frozen(self._multiply_out())
 
     @property
     def square_norms(self) -> Float64:
         """Squared norms of the rows, (m,)."""
         if self.dim == self.diagonals.shape[-1] and np.all(np.abs(self.diagonals) == 1):  # rows of orthogonal matrices
             return self.norms**2
-        return np.asarray(np.sum(self._multiplied() ** 2, axis=-1))
+        return np.asarray(np.sum(self._multiply_out() ** 2, axis=-1))
 
-    def scaled(self, columns: Float64, rows: float = 1.0) -> Chains:
+    def scale(self, columns: Float64, rows: float = 1.0) -> Chains:
         """Return the frequencies with their columns times (d,) numbers, and all of them times one."""
         first = np.pad(columns, (0, self.diagonals.shape[-1] - self.dim), constant_values=1.0)
         diagonals = self.diagonals.copy()
         diagonals[:, 0] *= first
         return replace(self, diagonals=frozen(diagonals), norms=frozen(rows * self.norms))
 
-    def _multiplied(self) -> Float64:
+    def _multiply_out(self) -> Float64:
         p = self.diagonals.shape[-1]
         blocks = np.broadcast_to(np.eye(p, self.dim), (len(self.diagonals), p, self.dim))
         for link in range(self.diagonals.shape[1]):

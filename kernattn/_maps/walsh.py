@@ -5,7 +5,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Float64
 
 
-def padded(d: int) -> int:
+def next_power_of_two(d: int) -> int:
     """Return the least power of two that is at least d."""
     return 1 << (d - 1).bit_length()
 

@@ -47,7 +47,7 @@ class Part(NamedTuple):
         return int(np.sum(self.tiles[tile, 1] * (visits[:, 1] - visits[:, 0])))
 
 
-def frozen(part: Part) -> Part:
+def freeze(part: Part) -> Part:
     """Return the part, its arrays read-only."""
     for array in part:
         if array is not None:
@@ -127,11 +127,11 @@ def dense(n: int, length: int, causal: bool) -> Part:
         ends = np.cumsum(np.sum(there, axis=1))
         begins = np.concatenate([[0], ends[:-1]])
         seen = np.arange(SIDE)[:, None] <= np.arange(SIDE) + shifts[:, None, None]  # (B, key, query)
-        part = Part(None, None, np.stack([first, rows, begins, ends], axis=-1), visits, packed(seen))
-    return frozen(part)
+        part = Part(None, None, np.stack([first, rows, begins, ends], axis=-1), visits, pack_words(seen))
+    return freeze(part)
 
 
-def packed(seen: NDArray[np.bool_]) -> NDArray[np.uint64]:
+def pack_words(seen: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """Return (..., SIDE keys, SIDE queries) as words."""
     bits = np.ascontiguousarray(np.packbits(seen, axis=-1, bitorder="little"))
     return bits.view("<u8")[..., 0].astype(np.uint64, copy=False)
@@ -159,7 +159,7 @@ def join(found: Visits, first: NDArray[np.int64], rows: NDArray[np.int64], queri
     visits = np.stack([found.low, found.high, number], axis=-1)[order]
     ends = np.searchsorted(found.tile[order], np.arange(len(first)), side="right")
     tiles = np.stack([first, rows, np.concatenate([[0], ends[:-1]]), ends], axis=-1)
-    return frozen(Part(queries, keys, *(np.ascontiguousarray(x) for x in (tiles, visits, words))))
+    return freeze(Part(queries, keys, *(np.ascontiguousarray(x) for x in (tiles, visits, words))))
 
 
 def visits_of(part: Part) -> Visits:
@@ -188,7 +188,7 @@ def kept(part: Part, keep: Callable[[NDArray[np.int64], NDArray[np.int64]], NDAr
         j = np.minimum(low[some, None] + np.arange(SIDE), high[some, None] - 1)
         i = i if part.queries is None else part.queries[i]
         j = j if part.keys is None else part.keys[j]
-        words[some] &= packed(keep(i[:, None, :], j[:, :, None]))
+        words[some] &= pack_words(keep(i[:, None, :], j[:, :, None]))
     there = np.any(words != 0, axis=1)
     tile, low, high, words = tile[there], low[there], high[there], words[there]
     partial = np.any((words != _rows_mask(rows[tile])[:, None]) & (np.arange(SIDE) < (high - low)[:, None]), axis=1)

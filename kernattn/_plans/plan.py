@@ -33,7 +33,7 @@ class Plan:
     heads: tuple[tuple[Part, ...], ...] = field(default=(), repr=False)
 
     @in_a_graph
-    def _named(self, n: int, length: int, causal: bool) -> str:
+    def _graph_name(self, n: int, length: int, causal: bool) -> str:
         """Return the name by which graphs know the plan, cut off where they are causal; their op checks n and l."""
         return str(edge("torch").keep_plan(cut_off(self) if causal else self))
 
@@ -113,13 +113,13 @@ def kept_with_plan(make: Callable[[Plan], Kept]) -> Callable[[Plan], Kept]:
     made: WeakKeyDictionary[Plan, Kept] = WeakKeyDictionary()
 
     @wraps(make)
-    def found(plan: Plan) -> Kept:
+    def look_up(plan: Plan) -> Kept:
         kept = made.get(plan)
         if kept is None:
             kept = made[plan] = make(plan)
         return kept
 
-    return found
+    return look_up
 
 
 @kept_with_plan

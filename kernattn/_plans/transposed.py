@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._plans.intervals import GAP
-from kernattn._plans.parts import NO_WORDS, SIDE, SLAB, Part, Visits, frozen, join, packed, visits_of
+from kernattn._plans.parts import NO_WORDS, SIDE, SLAB, Part, Visits, freeze, join, pack_words, visits_of
 from kernattn._plans.plan import Plan, kept_with_plan
 
 
@@ -17,7 +17,7 @@ def dense_from_keys(n: int, length: int, causal: bool) -> Part:
     rows, zero = np.minimum(SIDE, length - first), np.zeros_like(first)
     if not causal:
         part = Part(None, None, np.stack([first, rows, zero, zero + 1], axis=-1), np.array([[0, n, -1]]), NO_WORDS)
-        return frozen(part)
+        return freeze(part)
     begin = np.clip(first + n - length, 0, n)  # the first query that sees a key of the tile
     lows, highs = np.stack([begin, np.minimum(begin + SIDE, n)]), np.stack([np.minimum(begin + SIDE, n), zero + n])
     shifts, number = np.unique(np.minimum(begin + length - n - first, SIDE), return_inverse=True)
@@ -27,7 +27,7 @@ def dense_from_keys(n: int, length: int, causal: bool) -> Part:
     ends = np.cumsum(np.sum(there, axis=1))
     seen = np.arange(SIDE) <= np.arange(SIDE)[:, None] + shifts[:, None, None]  # (B, query, key)
     begins = np.concatenate([[0], ends[:-1]])
-    return frozen(Part(None, None, np.stack([first, rows, begins, ends], axis=-1), visits, packed(seen)))
+    return freeze(Part(None, None, np.stack([first, rows, begins, ends], axis=-1), visits, pack_words(seen)))
 
 
 @kept_with_plan
@@ -66,7 +66,7 @@ def _words_of_queries(part: Part) -> tuple[NDArray[np.int64], NDArray[np.int64],
     for at in range(0, len(tile), SLAB):
         some = slice(at, at + SLAB)
         bits = (words[some, :, None] >> np.arange(SIDE, dtype=np.uint64)) & np.uint64(1)  # (visit, key, query)
-        turned = packed(np.swapaxes(bits, 1, 2).astype(bool))  # (visit, query), of keys from `low` on
+        turned = pack_words(np.swapaxes(bits, 1, 2).astype(bool))  # (visit, query), of keys from `low` on
         shift = (low[some] % SIDE).astype(np.uint64)[:, None]
         queries = first[some, None] + np.arange(SIDE)
         over = np.where(shift > 0, turned >> (SIDE - np.maximum(shift, 1)), 0).astype(np.uint64)

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64
-from kernattn._maps.walsh import padded, walsh_hadamard
+from kernattn._maps.walsh import next_power_of_two, walsh_hadamard
 from kernattn._runtime.checks import positive_integer
 from kernattn.projections._base import Structured
 
@@ -54,13 +54,13 @@ class Fastfood(Structured):
 
     def sphere(self, m: int, d: int, /) -> int:
         """Return d with norms "chi", for rows cut to d entries are normal again; else what d is padded to."""
-        return d if self.norms == "chi" else padded(positive_integer("d", d))
+        return d if self.norms == "chi" else next_power_of_two(positive_integer("d", d))
 
     def _padded(self, d: int) -> int:
-        return padded(d)
+        return next_power_of_two(d)
 
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:
-        p = padded(d)
+        p = next_power_of_two(d)
         count = -(-m // p)
         signs = 1.0 - 2.0 * generator.integers(0, 2, (count, 1, p))
         transforms = signs * walsh_hadamard(np.eye(p))  # H B, (count, p, p)

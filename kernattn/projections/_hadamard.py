@@ -9,7 +9,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64, frozen
 from kernattn._maps.chains import Chains
-from kernattn._maps.walsh import padded
+from kernattn._maps.walsh import next_power_of_two
 from kernattn._runtime.checks import check_room, positive_integer
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm
@@ -89,7 +89,7 @@ class Hadamard(Structured):
         )
 
     def _padded(self, d: int) -> int:
-        return padded(d)
+        return next_power_of_two(d)
 
     def factors(self, m: int, d: int, /, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Chains:
         """Draw the same frequencies as `draw`, as the diagonals and norms that they are made of."""
@@ -99,7 +99,7 @@ class Hadamard(Structured):
 
     def _signs(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         """Return the diagonals, (blocks, k, p)."""
-        shape = (self.chains, -(-m // padded(d)), padded(d))
+        shape = (self.chains, -(-m // next_power_of_two(d)), next_power_of_two(d))
         check_room("the diagonals", shape)
         return np.ascontiguousarray((1.0 - 2.0 * generator.integers(0, 2, shape)).swapaxes(0, 1))
 

@@ -47,11 +47,11 @@ class KeptMap:
     def __init__(self, fingerprint: int, *content: str | None) -> None:
         self.fingerprint, self._content = fingerprint, content
 
-    def _named(self) -> bool:
+    def _admit_to_graphs(self) -> bool:
         return True
 
 
 def names_of(phi: FeatureMap) -> tuple[Any, ...]:
     """Keep a map, and return what makes a `KeptMap` of it."""
-    phi._named()
+    phi._admit_to_graphs()
     return phi.fingerprint, *phi._content

@@ -220,7 +220,7 @@ def _features(name: str, side: int, phi: FeatureMap, x: Tensor, backend: str | N
 
 
 def with_numbers(phi: FeatureMap, **numbers: Tensor | None) -> LearntMap:
-    phi._named()
+    phi._admit_to_graphs()
     given = {name: number for name, number in numbers.items() if number is not None}
     for name, number in given.items():
         shapes = number_shapes(phi, name)

@@ -55,7 +55,7 @@ def drawn(phi: Any) -> Any:
         return KeptMap(*_map_by_recipe(recipe_of(base)))
     if not isinstance(base, FeatureMap | KeptMap):
         raise DTypeError("phi must be a FeatureMap")
-    base._named()
+    base._admit_to_graphs()
     return base
 
 
@@ -168,13 +168,13 @@ def plan_name(pattern: Any, q: Tensor, k: Tensor, causal: bool) -> str:
     n, length = index(q.shape[-2]), index(k.shape[-2])
     if isinstance(pattern, Pattern) and not pattern._long:
         return "" + _plan_by_recipe(recipe_of(pattern), n, length, causal)
-    name: str = "" + pattern._named(n, length, causal)
+    name: str = "" + pattern._graph_name(n, length, causal)
     return name
 
 
 @in_a_graph
 def _plan_by_recipe(recipe: tuple[Any, ...], n: int, length: int, causal: bool) -> str:
-    name: str = remade(recipe)._named(n, length, causal)
+    name: str = remade(recipe)._graph_name(n, length, causal)
     return name
 
 

@@ -10,7 +10,7 @@ import oracles
 from covering import turns
 from cuda_ops.cases import OPERAND_EPS, array, dtype_of, to64
 from cuda_ops.pullbacks import agree, wide
-from kernattn._plans.parts import Part, packed
+from kernattn._plans.parts import Part, pack_words
 from kernattn.attention.patterns import Plan
 from kernattn.errors import BackendUnavailable
 from kernattn.ops._cuda import plans
@@ -25,7 +25,7 @@ SEES[0, :, 3] = False
 
 
 def part(queries, keys, tiles, visits):
-    return Part(queries, keys, np.array(tiles), np.array(visits), packed(SEES))
+    return Part(queries, keys, np.array(tiles), np.array(visits), pack_words(SEES))
 
 
 ORDER = np.random.default_rng(1).permutation(L)
@@ -192,7 +192,7 @@ def test_cotangents_are_blind_to_what_is_not_seen(cupy):
 
 def test_a_key_that_a_part_lists_twice_is_told_twice(cupy):
     tiles, visits = np.array([[0, 10, 0, 1], [10, 10, 1, 2]]), np.array([[0, 2, -1], [2, 4, -1]])
-    plan = Plan("parts", 20, 30, ((Part(None, np.array([3, 5, 3, 9]), tiles, visits, packed(SEES[:0])),),))
+    plan = Plan("parts", 20, 30, ((Part(None, np.array([3, 5, 3, 9]), tiles, visits, pack_words(SEES[:0])),),))
     q, k, v, g = (
         array(cupy, np.random.default_rng(i).normal(size=(n, 5)), "float32") for i, n in enumerate((20, 30, 30, 20))
     )

@@ -292,7 +292,7 @@ def test_chains_stand_for_their_matrix():
 def test_scales_go_into_the_factors(m, d):
     omega = ka.projections.Hadamard().factors(m, d, 1)
     scale = RNG.uniform(0.5, 2.0, d)
-    scaled = omega.scaled(scale, 3.0)
+    scaled = omega.scale(scale, 3.0)
     np.testing.assert_allclose(scaled.dense, 3 * omega.dense * scale, rtol=1e-12, atol=1e-14)
     for each in (omega, scaled):
         np.testing.assert_allclose(each.square_norms, np.sum(each.dense**2, axis=1), rtol=1e-12)

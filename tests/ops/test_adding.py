@@ -10,7 +10,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import ops
-from kernattn._gradients.recorded import recorded
+from kernattn._gradients.recorded import run_with_pullback
 from kernattn._gradients.rules import RULES
 from kernattn._maps.kinds import Kind
 from kernattn.ops import dispatch as _dispatch
@@ -107,7 +107,7 @@ def test_a_gradient_in_numpy(record, monkeypatch):
         return record.op.implementation(x)(x)
 
     def rule(x):
-        (out,), pulled = recorded("doubled", (x,), None)
+        (out,), pulled = run_with_pullback("doubled", (x,), None)
         return out, pulled
 
     monkeypatch.setitem(RULES, double, rule)

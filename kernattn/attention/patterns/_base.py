@@ -80,9 +80,9 @@ class Pattern(ABC):
 
     @final
     @in_a_graph
-    def _named(self, n: int, length: int, causal: bool) -> str:
+    def _graph_name(self, n: int, length: int, causal: bool) -> str:
         """Return the name by which graphs know the plan."""
-        return self.plan(n, length, causal=causal)._named(n, length, False)
+        return self.plan(n, length, causal=causal)._graph_name(n, length, False)
 
     def __or__(self, other: Any) -> Pattern:
         """Return the pattern that sees what either sees."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, check_floating, namespace, on_host
 from kernattn._plans.intervals import part_of
-from kernattn._plans.parts import SIDE, Part, frozen, packed, visits_of
+from kernattn._plans.parts import SIDE, Part, freeze, pack_words, visits_of
 from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import positive_integer
 from kernattn.attention._check import check_arrays
@@ -64,7 +64,7 @@ class LSH(Pattern):
                 words = words & _mark_earlier(frame, order, queries)
             for before in chunks[:number]:
                 words = words & ~_mark_met(frame, before[queries], before[order])
-            parts.append(frozen(_narrow(frame, words, queries - (length - n), order)))
+            parts.append(freeze(_narrow(frame, words, queries - (length - n), order)))
         return tuple(part for part in parts if len(part.visits))
 
     def _chunks(self, head: int) -> Integers:
@@ -155,7 +155,7 @@ def _mark_earlier(frame: _Frame, keys: Integers, queries: Integers) -> Words:
     words = np.empty_like(frame.all)
     for at in range(0, len(words), SLAB):
         some = slice(at, at + SLAB)
-        words[some] = packed(of_keys[frame.keys[some]][:, :, None] <= of_queries[frame.tile[some]][:, None, :])
+        words[some] = pack_words(of_keys[frame.keys[some]][:, :, None] <= of_queries[frame.tile[some]][:, None, :])
     return words
 
 

@@ -145,7 +145,7 @@ class FeatureMap(ABC):
 
     @final
     @in_a_graph
-    def _named(self) -> bool:
+    def _admit_to_graphs(self) -> bool:
         """Let graphs name the map, whose content and fingerprint they may look at from now on."""
         edge("torch").keep_map(self)
         return True

@@ -233,4 +233,4 @@ def _check_functions(f: Any, h: Any) -> None:
 
 
 def _scaled(scale: float, omega: Float64 | Chains) -> Float64 | Chains:
-    return omega.scaled(np.ones(omega.dim), scale) if isinstance(omega, Chains) else frozen(scale * omega)
+    return omega.scale(np.ones(omega.dim), scale) if isinstance(omega, Chains) else frozen(scale * omega)

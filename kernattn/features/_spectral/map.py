@@ -82,7 +82,7 @@ class RandomFeatureMap(SpecMap):
     def _folded(self, stretch: float = 1.0) -> Float64 | Chains:
         """Return the frequencies of unscaled inputs, (D, d): omega times the input scale, times `stretch`."""
         if isinstance(self.omega, Chains):
-            return self.omega.scaled(self._input_scale, stretch)
+            return self.omega.scale(self._input_scale, stretch)
         return self.omega * (stretch * self._input_scale)
 
     @final

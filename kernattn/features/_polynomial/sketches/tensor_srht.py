@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.csr import ROOM, is_sparse, numbers_of
 from kernattn._arrays.namespaces import Array, Float64, constant, frozen, namespace
 from kernattn._maps.chains import Chains
-from kernattn._maps.walsh import padded
+from kernattn._maps.walsh import next_power_of_two
 from kernattn._runtime.checks import check_room, host_array, positive_integer
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import ParameterError
@@ -97,7 +97,7 @@ class TensorSRHT(PolynomialSketch):
     @classmethod
     def _sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
         columns = width(kernel, dim)
-        n = padded(columns)
+        n = next_power_of_two(columns)
         blocks = -(-number // n)
         check_room("rows", (kernel.degree, number))
         signs = np.empty((kernel.degree, blocks, columns), np.int8)
@@ -133,4 +133,4 @@ class TensorSRHT(PolynomialSketch):
     @property
     def _block(self) -> int:
         """The order n of the Hadamard matrix."""
-        return padded(self._width)
+        return next_power_of_two(self._width)
