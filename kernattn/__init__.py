@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernattn import _edges as _edges
-from kernattn._runtime.fork import imported as _imported
+from kernattn._runtime.fork import import_whole as _imported
 from kernattn._version import __version__ as __version__
 
 if TYPE_CHECKING:

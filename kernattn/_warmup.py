@@ -11,7 +11,7 @@ import numpy as np
 from kernattn._gradients import vjp
 from kernattn._runtime.checks import boolean, shown
 from kernattn._runtime.compiling import teller
-from kernattn._runtime.fork import imported
+from kernattn._runtime.fork import import_whole
 from kernattn.attention import (
     LinearState,
     attend,
@@ -94,9 +94,9 @@ def warmup(
     names = [*FORWARDS, *(GATES if gates else ())]
     if gradients:
         names += ["pullback", *(GATED_PULLBACKS if gates else ())]
-    unit = imported("kernattn.ops._numba.matrix.unit").why_not() is None
+    unit = import_whole("kernattn.ops._numba.matrix.unit").why_not() is None
     own = {"float32": names + ["matrix"] * unit, "float64": names}
-    return {dtype: _compiled(dtype, own[dtype], progress) for dtype in dict.fromkeys(dtypes)}
+    return {dtype: _compile_calls(dtype, own[dtype], progress) for dtype in dict.fromkeys(dtypes)}
 
 
 def preparation(**calls: Sequence[str]) -> Callable[[], None]:
@@ -105,16 +105,16 @@ def preparation(**calls: Sequence[str]) -> Callable[[], None]:
     def prepare() -> None:
         if missing("cpu") is None:
             for dtype, names in calls.items():
-                _compiled(dtype, names)
+                _compile_calls(dtype, names)
 
     return prepare
 
 
-def _compiled(dtype: str, names: Sequence[str], progress: bool | None = None) -> float:
+def _compile_calls(dtype: str, names: Sequence[str], progress: bool | None = None) -> float:
     """Compile what calls of these names need, or load it from disk; return the seconds that it took."""
     start = perf_counter()
     x = np.ones((1, 4, 4), dtype)
-    with teller.asked(progress):
+    with teller.showing(progress):
         for i, name in enumerate(names):
             teller.place = f"[{'#' * i}{'.' * (len(names) - i)}] "
             CALLS[name](x)
@@ -122,7 +122,7 @@ def _compiled(dtype: str, names: Sequence[str], progress: bool | None = None) ->
 
 
 def _helpers(_: Any) -> None:
-    imported("kernattn.ops._numba.helper_threads").ready()
+    import_whole("kernattn.ops._numba.helper_threads").ready()
 
 
 def _state(x: Any) -> LinearState:

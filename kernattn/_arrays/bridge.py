@@ -22,7 +22,7 @@ from kernattn._arrays.hooks import edge
 from kernattn._arrays.namespaces import Array, check_kept
 from kernattn._arrays.plain import plain
 from kernattn._arrays.streams import stream_of
-from kernattn._runtime.fork import imported
+from kernattn._runtime.fork import import_whole
 
 
 class CannotLend(Exception):
@@ -243,7 +243,7 @@ class TorchCuda(Torch):
 
     def lend(self, array: Array) -> Array:
         """Return the CuPy array of a tensor's memory, or raise CannotLend where it is not plain."""
-        cupy, array = imported("cupy"), self.plain(array)
+        cupy, array = import_whole("cupy"), self.plain(array)
         if array.dtype is self.bfloat16:
             return cupy.from_dlpack(array.view(self.torch.int16)).view(self.named[array.dtype])
         return cupy.from_dlpack(array)
@@ -256,7 +256,7 @@ class TorchCuda(Torch):
 
     def run(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
         """Call `op` on PyTorch's device and its current stream, in memory of PyTorch's allocator."""
-        cupy, device = imported("cupy"), like.device.index
+        cupy, device = import_whole("cupy"), like.device.index
         stream = self.torch.cuda.current_stream(like.device)
 
         def room(size: int) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._runtime.elsewhere import meant
+from kernattn._runtime.elsewhere import hint_at
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 
 HUGE = 1e100  # the largest size of a map's numbers: their squares and products do not overflow
@@ -88,7 +88,7 @@ def array_of(value: Any) -> NDArray[Any]:
         return np.empty(0, object)
 
 
-def listed(name: str, value: Any, what: str) -> list[Any]:
+def list_entries(name: str, value: Any, what: str) -> list[Any]:
     """Return the entries of `value`, which must have some; `what` says of what kind."""
     if not isinstance(value, Iterable):
         raise DTypeError(f"{name} must be {what}; got {shown(value)}")
@@ -122,7 +122,8 @@ def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
     """Return `value`, which must be one of the allowed names."""
     names = tuple(allowed)
     if not isinstance(value, str) or value not in names:
-        raise ParameterError(f"{name} must be one of {', '.join(names)}; got {shown(value)}{meant(name, value, names)}")
+        hint = hint_at(name, value, names)
+        raise ParameterError(f"{name} must be one of {', '.join(names)}; got {shown(value)}{hint}")
     return value
 
 

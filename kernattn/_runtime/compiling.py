@@ -66,7 +66,7 @@ class _Teller:
         self._line: _Line | None = None
 
     @contextmanager
-    def asked(self, progress: bool | None) -> Iterator[None]:
+    def showing(self, progress: bool | None) -> Iterator[None]:
         """Show every loop (True), nothing (False), or what befits stderr (None)."""
         before, self._progress = self._progress, progress
         try:

@@ -62,7 +62,7 @@ def old_order(kind: type | tuple[type, ...], name: str) -> Callable[[F], F]:
         place = list(signature(function).parameters).index(name)
 
         @wraps(function)
-        def reordered(*args: Any, **kwargs: Any) -> Any:
+        def call_in_order(*args: Any, **kwargs: Any) -> Any:
             if args and isinstance(args[0], kind):
                 order = ", ".join(list(signature(function).parameters)[: place + 1])
                 warn_user(f"{function.__name__}({name}, ...) is now {function.__name__}({order}, ...)")
@@ -74,7 +74,7 @@ def old_order(kind: type | tuple[type, ...], name: str) -> Callable[[F], F]:
                 args = tuple(rest)
             return function(*args, **kwargs)
 
-        return reordered  # type: ignore[return-value]
+        return call_in_order  # type: ignore[return-value]
 
     return decorate
 
@@ -84,16 +84,16 @@ def old_arguments(**names: str) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         @wraps(function)
-        def translated(*args: Any, **kwargs: Any) -> Any:
+        def call_by_new_names(*args: Any, **kwargs: Any) -> Any:
             for old in names.keys() & kwargs.keys():
                 new = names[old]
                 if new in kwargs:
                     raise TypeError(f"{function.__name__}() got {new!r} twice: {old!r} is its old name")
-                warn_user(f"{_spoken(function)}({old}=) is now {new}=")
+                warn_user(f"{_public_name(function)}({old}=) is now {new}=")
                 kwargs[new] = kwargs.pop(old)
             return function(*args, **kwargs)
 
-        return translated  # type: ignore[return-value]
+        return call_by_new_names  # type: ignore[return-value]
 
     return decorate
 
@@ -106,7 +106,7 @@ def old_positions(*names: str) -> Callable[[F], F]:
         count = len(kinds) - kinds.count(Parameter.KEYWORD_ONLY)
 
         @wraps(function)
-        def translated(*args: Any, **kwargs: Any) -> Any:
+        def call_by_keyword(*args: Any, **kwargs: Any) -> Any:
             if not count < len(args) <= count + len(names):
                 return function(*args, **kwargs)
             options = dict(zip(names, args[count:], strict=False))
@@ -114,12 +114,12 @@ def old_positions(*names: str) -> Callable[[F], F]:
             warn_user(f"{function.__name__}() takes {listed} by keyword only")
             return function(*args[:count], **options, **kwargs)
 
-        return translated  # type: ignore[return-value]
+        return call_by_keyword  # type: ignore[return-value]
 
     return decorate
 
 
-def _spoken(function: Callable[..., Any]) -> str:
+def _public_name(function: Callable[..., Any]) -> str:
     """Return the name that users call: a method's own, and of a constructor that of its class."""
     owner, _, name = function.__qualname__.rpartition(".")
     return owner.rpartition(".")[2] if name == "__init__" else name

@@ -119,7 +119,7 @@ WHERE: dict[str, str] = {  # names that are looked for in kernattn itself
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def meant(name: str, value: Any, allowed: Iterable[str] = ()) -> str:
+def hint_at(name: str, value: Any, allowed: Iterable[str] = ()) -> str:
     """Return a hint, after a colon, at what a value that is not allowed may mean; empty if that is unknown.
 
     `allowed` are names among which one nearly like it is looked for.
@@ -159,14 +159,14 @@ def told_keywords(function: F) -> F:
     """Let a function say of a keyword that it does not take what to write in its place."""
 
     @wraps(function)
-    def called(*args: Any, **options: Any) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
         try:
             return function(*args, **options)
         except TypeError as error:
             tell_keyword(function, error)
             raise
 
-    return called  # type: ignore[return-value]
+    return call  # type: ignore[return-value]
 
 
 class ToldKeywords:

@@ -29,7 +29,7 @@ def make_forks_wait_for(lock: _Lock) -> None:
     _locks.append(lock)
 
 
-def imported(name: str) -> ModuleType:
+def import_whole(name: str) -> ModuleType:
     """Return a module, imported whole before any fork."""
     with importing:
         return import_module(name)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kernattn._runtime.fork import imported
+from kernattn._runtime.fork import import_whole
 
 
 class _Part:
@@ -14,7 +14,7 @@ class _Part:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"{self._module} is asked for functions alone; got {name}")
-        value = getattr(imported(self._module), name)
+        value = getattr(import_whole(self._module), name)
         setattr(self, name, value)
         return value
 

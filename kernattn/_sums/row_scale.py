@@ -7,7 +7,7 @@ from typing import Any
 from kernattn._arrays.namespaces import Array, constant, zeros
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
-from kernattn._sums.units import restored, scaled_down
+from kernattn._sums.units import restore, scaled_down
 
 
 def row_scale(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any] = constant) -> Array:
@@ -24,14 +24,14 @@ def row_scale(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any] =
     if form is not None:
         centre = put(xp, form.centre, dtype, x) * 2.0**-octaves
         y, more = scaled_down(xp, xp.matmul(x - centre, put(xp, form.factor, dtype, x).T))
-        linear = restored(xp, xp.matmul(x, put(xp, form.linear, dtype, x)[:, None]), octaves)
+        linear = restore(xp, xp.matmul(x, put(xp, form.linear, dtype, x)[:, None]), octaves)
         row = row + (linear - _restore_twice(xp, xp.sum(y * y, axis=-1, keepdims=True) / 2, octaves + more))
     return row
 
 
 def _restore_twice(xp: ModuleType, y: Array, octaves: Array) -> Array:
     """Return y 4^octaves, held."""
-    return restored(xp, restored(xp, y, octaves), octaves)
+    return restore(xp, restore(xp, y, octaves), octaves)
 
 
 def log_sum(xp: ModuleType, logs: Array) -> Array:
@@ -43,6 +43,6 @@ def log_sum(xp: ModuleType, logs: Array) -> Array:
 def _logs(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any]) -> Array:
     """Return the logs of the features of a map that is normalised, before they are."""
     x, octaves = scaled_down(xp, x)
-    u = restored(xp, xp.matmul(x, put(xp, spec.omega, x.dtype, x).T), octaves)
+    u = restore(xp, xp.matmul(x, put(xp, spec.omega, x.dtype, x).T), octaves)
     u = KINDS[spec.kind].formula(xp, u)
     return u if spec.offset is None else u + put(xp, spec.offset, x.dtype, x)

@@ -17,7 +17,7 @@ LOW = -11.0  # the logarithm of what lies so far below 1
 SAFE = {"float32": (112.0, 60.0), "float64": (1000.0, 600.0)}  # powers of 2 and of e that are floats, inverses too
 
 
-def clipped(xp: ModuleType, y: Array) -> Array:
+def clip_huge(xp: ModuleType, y: Array) -> Array:
     """Return y within a 64th of the largest float, so that sums of a few are finite; infinity and NaN stay."""
     limit = ENDS[dtype_name(y)].held
     return xp.where(xp.isinf(y), y, _between(xp, -limit, y, limit))
@@ -34,7 +34,7 @@ def scaled_down(xp: ModuleType, x: Array, degree: int = 1, *, tiny: bool = False
     return x * 2.0**-octaves, octaves
 
 
-def restored(xp: ModuleType, y: Array, octaves: Array) -> Array:
+def restore(xp: ModuleType, y: Array, octaves: Array) -> Array:
     """Return y 2^octaves, held."""
     factor = 2.0**octaves
     limit = ENDS[dtype_name(y)].held / factor
@@ -44,10 +44,10 @@ def restored(xp: ModuleType, y: Array, octaves: Array) -> Array:
 def in_units(xp: ModuleType, x: Array, band: float = 0) -> tuple[Array, Array]:
     """Return rows x (..., n, d) over 2^octaves near their size, and the octaves (..., n, 1): 0 within the band."""
     octaves = octaves_of(xp, xp.max(xp.abs(x), axis=-1, keepdims=True), band, 2)
-    return shifted(xp, x, -octaves), octaves
+    return shift_octaves(xp, x, -octaves), octaves
 
 
-def shifted(xp: ModuleType, y: Array, octaves: Array) -> Array:
+def shift_octaves(xp: ModuleType, y: Array, octaves: Array) -> Array:
     """Return y 2^octaves, where that power may be no float; infinite where the product is none."""
     most = SAFE[dtype_name(octaves)][0]
     for _ in range(4):
@@ -64,11 +64,11 @@ def octaves_of(xp: ModuleType, top: Array, band: float = BAND, powers: int = 1) 
     return xp.where(xp.abs(octaves) <= band, xp.zeros_like(octaves), octaves)
 
 
-def balanced(features: ScaledFeatures) -> ScaledFeatures:
+def balance(features: ScaledFeatures) -> ScaledFeatures:
     """Return features with values near 1 in every row; the log scale of a row of zeros is -inf."""
     values, log_scale = features
     xp = namespace(values=values, log_scale=log_scale)
-    log_scale = clipped(xp, log_scale)
+    log_scale = clip_huge(xp, log_scale)
     if values.shape[-1] == 1 < log_scale.shape[-1]:
         return ScaledFeatures(values, log_scale)
     top = xp.abs(values)
@@ -79,7 +79,7 @@ def balanced(features: ScaledFeatures) -> ScaledFeatures:
     return ScaledFeatures(values * 2.0**-octaves, log_scale)
 
 
-def multiplied(features: ScaledFeatures, like: Array) -> Array:
+def multiply_out(features: ScaledFeatures, like: Array) -> Array:
     """Return values e^log_scale in the dtype of `like`: infinite where that is beyond it."""
     values, log_scale = features
     xp = namespace(values=values)

@@ -6,7 +6,7 @@ from typing import Any
 from kernattn._arrays.namespaces import Array, namespace, without_flags, zero_masked
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import LinearState, PeakedSum, finite
-from kernattn._sums.units import balanced
+from kernattn._sums.units import balance
 from kernattn.features import FeatureMap
 from kernattn.ops.dispatch import Op
 
@@ -84,7 +84,7 @@ def _one(x: Array | ScaledFeatures) -> Array | ScaledFeatures:
 @without_flags
 def _checked(phi: FeatureMap, x: Array, key: bool) -> ScaledFeatures:
     """Return the computed features of queries or keys, near 1 in every row."""
-    return balanced(phi._scaled_features(x, key))
+    return balance(phi._scaled_features(x, key))
 
 
 def _scales(x: Any, spec: MapSpec | None) -> int:

@@ -18,7 +18,7 @@ from kernattn._arrays.namespaces import (
     records_gradient,
     why_not_plain,
 )
-from kernattn._runtime.checks import array_of, boolean, listed, shown
+from kernattn._runtime.checks import array_of, boolean, list_entries, shown
 from kernattn.attention._state_parts import KINDS, OWN, State, check_same, leaves_of, with_leaves
 from kernattn.errors import EmptyInputError, MixedLibraryError, ParameterError, StateMismatchError
 
@@ -53,7 +53,7 @@ def stack_states(states: Iterable[State]) -> State:
     array([[3., 3.],
            [5., 5.]])
     """
-    given = listed("states", states, "an iterable of states")
+    given = list_entries("states", states, "an iterable of states")
     if not given:
         raise EmptyInputError("states must hold at least one state; got none")
     leaves = [leaves_of(f"states[{at}]", state) for at, state in enumerate(given)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import dtype_name, largest
 from kernattn._maps.spec import MapSpec
-from kernattn._runtime.fork import imported
+from kernattn._runtime.fork import import_whole
 from kernattn._sums.peaked import PeakedSum
 from kernattn.ops.dispatch import missing
 from kernattn.ops.records import RECORDS
@@ -40,9 +40,9 @@ def _staged(q_spec: MapSpec, k_spec: MapSpec, *leaves: Any) -> tuple[Any, ...]:
     q, k, v, mask = (given[name] for name in ("q", "k", "v", "key_mask"))
     wide, who = (
         state.s.dtype,
-        imported("kernattn.ops._numba.tiles.heads").heads(q.shape[:-1], k.shape[:-1], v.shape[:-1]),
+        import_whole("kernattn.ops._numba.tiles.heads").heads(q.shape[:-1], k.shape[:-1], v.shape[:-1]),
     )
-    packed = imported("kernattn.ops._numba.tiles.packing").pack_map
+    packed = import_whole("kernattn.ops._numba.tiles.packing").pack_map
     (q_numbers, q_constants), (k_numbers, k_constants) = (
         packed(spec, np.dtype(wide), x.shape[-1]).arrays for spec, x in ((q_spec, q), (k_spec, k))
     )
@@ -78,7 +78,7 @@ def _narrowed(out: Any, dtype: Any) -> Any:
 @cache
 def _target(dtype: str) -> str:
     """Return the name by which XLA knows the handler of a dtype, after it was registered."""
-    name, address = f"kernattn_step_{dtype}", imported("kernattn.ops.step.frame_loops").handler(np.dtype(dtype))
+    name, address = f"kernattn_step_{dtype}", import_whole("kernattn.ops.step.frame_loops").handler(np.dtype(dtype))
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(address)), platform="cpu")
     return name
 
@@ -86,7 +86,7 @@ def _target(dtype: str) -> str:
 @cache
 def _is_known() -> bool:
     """Is the interface of this JAX the one whose frames the handler reads?"""
-    return bool(_version() == imported("kernattn.ops.step.frame_loops").VERSION)
+    return bool(_version() == import_whole("kernattn.ops.step.frame_loops").VERSION)
 
 
 def _version() -> tuple[int, ...] | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, anywhere
 from kernattn._runtime.checks import shown
-from kernattn._sums.units import BAND, in_units, octaves_of, scaled_down, shifted
+from kernattn._sums.units import BAND, in_units, octaves_of, scaled_down, shift_octaves
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
@@ -83,7 +83,7 @@ def arccosine(rows: Rows, order: int) -> Array:
     result = product**order * (_j(xp, angle, order) / np.pi - SLOPES[order] * short)
     result = xp.where(product == 0, 0.0, result)
     ordinary = anywhere(xp.all(a == 0) & xp.all(b == 0))  # traced arrays cannot tell
-    return result if ordinary else shifted(xp, result, order * octaves)
+    return result if ordinary else shift_octaves(xp, result, order * octaves)
 
 
 def _angle(rows: Rows, left: Array, right: Array) -> tuple[Array, Array | float]:

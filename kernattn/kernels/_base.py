@@ -13,7 +13,7 @@ from kernattn._arrays.namespaces import Array, anywhere
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import instance_of, moderate_number, shown
 from kernattn._runtime.elsewhere import ToldKeywords
-from kernattn._sums.units import balanced
+from kernattn._sums.units import balance
 from kernattn.errors import ParameterError
 from kernattn.kernels._pairwise import Pairwise
 from kernattn.kernels._rows import Rows
@@ -139,7 +139,7 @@ class Product(Combined):
 
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the products of the members' values and of their units."""
-        parts = [balanced(ScaledFeatures(*kernel._log_scaled(rows))) for kernel in self.kernels]
+        parts = [balance(ScaledFeatures(*kernel._log_scaled(rows))) for kernel in self.kernels]
         return reduce(mul, (part.values for part in parts)), reduce(add, (part.log_scale for part in parts))
 
 

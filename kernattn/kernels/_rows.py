@@ -22,7 +22,7 @@ from kernattn._arrays.namespaces import (
     to_numpy64,
 )
 from kernattn._arrays.shapes import strips
-from kernattn._sums.units import in_units, shifted
+from kernattn._sums.units import in_units, shift_octaves
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError
 from kernattn.ops.pairwise import OP
 from kernattn.ops.pairwise.forms import DOT, MANHATTAN, SQUARED, Form
@@ -184,7 +184,7 @@ class Rows:
         (x, a), (y, b) = in_units(xp, self.x), in_units(xp, self.y)
         products = replace(self, x=x, y=y, units=None)._times(units).dot()
         octaves = a + xp.matrix_transpose(b) if self.cross else (a + b)[..., 0]
-        return xp.where(xp.isfinite(plain), plain, shifted(xp, products, octaves))
+        return xp.where(xp.isfinite(plain), plain, shift_octaves(xp, products, octaves))
 
     def _squared_distance(self) -> Array:
         return self.sum_apart(lambda z: z**2)

@@ -6,7 +6,7 @@ from typing import Any
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, check_floating
 from kernattn._runtime.checks import finite_number, shown
-from kernattn._sums.units import octaves_of, shifted
+from kernattn._sums.units import octaves_of, shift_octaves
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
 
@@ -53,10 +53,10 @@ def scale_down(xp: ModuleType, *arrays: Array, axis: int | tuple[int, ...]) -> t
     tops = (xp.max(xp.abs(array), axis=axis, keepdims=True) for array in wide)
     octaves = octaves_of(xp, reduce(xp.maximum, tops))
     if not anywhere(xp.all(octaves == 0)):  # traced arrays cannot tell
-        wide = [shifted(xp, array, -octaves) for array in wide]
+        wide = [shift_octaves(xp, array, -octaves) for array in wide]
     return wide, xp.squeeze(octaves, axis=axis)
 
 
 def scale_back(xp: ModuleType, values: Array, octaves: Array, like: Array) -> Any:
     """Return values 2^octaves in the dtype of an array: infinite where that is beyond it."""
-    return xp.astype(shifted(xp, values, octaves), like.dtype, copy=False)
+    return xp.astype(shift_octaves(xp, values, octaves), like.dtype, copy=False)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kernattn._arrays.namespaces import Array, check_floating, namespace, without_warnings
 from kernattn._runtime.deprecated import old_positions
 from kernattn._runtime.lazy_scipy import special
-from kernattn._sums.units import shifted
+from kernattn._sums.units import shift_octaves
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.metrics._check import check_broadcasts, check_share, count_redraws, scale_back, scale_down
 
@@ -156,7 +156,7 @@ def variance_ratio(estimates: Array, predicted: Array, *, confidence: float = 0.
     octaves = octaves - own / 2
     scores = (units - xp.mean(units, axis=0)) / xp.sqrt(variances)
     most = float(xp.finfo(scores.dtype).max) / 8  # beyond it the ratio is infinite
-    scores = xp.reshape(xp.clip(shifted(xp, scores, octaves), min=-most, max=most), (count, -1))
+    scores = xp.reshape(xp.clip(shift_octaves(xp, scores, octaves), min=-most, max=most), (count, -1))
     (scores,), octaves = scale_down(xp, scores, axis=(0, 1))
     per_draw = xp.mean(scores**2, axis=1) * (count / (count - 1))  # (R,)
     ratio = mean_and_ci(per_draw, confidence=confidence)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, namespace, to_numpy64, without_warnings
-from kernattn._sums.units import shifted
+from kernattn._sums.units import shift_octaves
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.metrics._check import check_filled, scale_down
 
@@ -54,8 +54,8 @@ def gram_errors(estimate: Array, exact: Array) -> GramErrors:
         raise ParameterError("exact must not be the zero matrix: the errors are relative to it")
     difference = estimated - k
     return GramErrors(
-        mse=float(shifted(np, np.mean(difference**2), 2 * octaves)),
-        max=float(shifted(np, np.max(np.abs(difference)), octaves)),
+        mse=float(shift_octaves(np, np.mean(difference**2), 2 * octaves)),
+        max=float(shift_octaves(np, np.max(np.abs(difference)), octaves)),
         frobenius=float(np.linalg.norm(difference)) / size,
         spectral=float(np.linalg.norm(difference, 2) / np.linalg.norm(k, 2)),
     )

@@ -7,7 +7,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, namespace, to_numpy64, without_warnings
 from kernattn._runtime.checks import positive_number
 from kernattn._runtime.deprecated import old_arguments
-from kernattn._sums.units import shifted
+from kernattn._sums.units import shift_octaves
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.metrics._check import check_filled, scale_down
 
@@ -113,4 +113,4 @@ def _clip_eigenvalues(name: str, values: Float64) -> Float64:
 
 def _scale_penalty(penalty: float, octaves: Array) -> Float64:
     """Return the penalty in the units of a matrix, above 0: eigenvalues of 0 stay so."""
-    return np.asarray(np.maximum(shifted(np, np.asarray(penalty), -octaves), np.finfo(np.float64).tiny))
+    return np.asarray(np.maximum(shift_octaves(np, np.asarray(penalty), -octaves), np.finfo(np.float64).tiny))

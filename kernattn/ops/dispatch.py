@@ -15,7 +15,7 @@ from kernattn._arrays.namespaces import Array
 from kernattn._arrays.plain import on_plain
 from kernattn._arrays.replay import Witness
 from kernattn._runtime.checks import shown
-from kernattn._runtime.fork import imported
+from kernattn._runtime.fork import import_whole
 from kernattn.errors import BackendUnavailable, ParameterError
 
 BACKENDS = ("reference", "cpu", "gpu")
@@ -29,7 +29,7 @@ def missing(backend: str) -> str | None:
     if backend == "gpu":
         if find_spec("cupy") is None:
             return "cupy is not installed"
-        if not imported("cupy").cuda.is_available():
+        if not import_whole("cupy").cuda.is_available():
             return "cupy finds no CUDA device"
     return None
 
@@ -177,7 +177,7 @@ def _composed(first: Callable[..., Any], count: int, second: Callable[..., Any])
 
 @cache
 def _short(name: str) -> Callable[..., Any]:
-    function: Callable[..., Any] = imported(f"kernattn.ops.{name}.short").short
+    function: Callable[..., Any] = import_whole(f"kernattn.ops.{name}.short").short
     return function
 
 
@@ -192,5 +192,5 @@ def _first_that_can(short: Callable[..., Any], both: Callable[..., Any]) -> Call
 
 @cache
 def _load(name: str, backend: str) -> Callable[..., Any]:
-    function: Callable[..., Any] = getattr(imported(f"kernattn.ops.{name}.{backend}"), name)
+    function: Callable[..., Any] = getattr(import_whole(f"kernattn.ops.{name}.{backend}"), name)
     return function

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from kernattn._arrays.csr import ROOM, is_sparse
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import one_of, positive_integer, shown
-from kernattn._runtime.elsewhere import ToldKeywords, meant
+from kernattn._runtime.elsewhere import ToldKeywords, hint_at
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import ESTIMATORS, LANDMARKS, FeatureMap, estimators, nystrom, random_features
 from kernattn.kernels import (
@@ -91,7 +91,7 @@ def draw_map(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
         return nystrom_map(kernel, estimator, name, x)
     if not (isinstance(name, str) and name in ("auto", *ESTIMATORS)):
         known = (*estimators(kernel), *LANDMARKS)
-        hint = meant("estimator", name, known)
+        hint = hint_at("estimator", name, known)
         raise ParameterError(
             f"estimator must be 'auto' or one of {', '.join(known)} for {shown(kernel)}; got {shown(name)}{hint}"
         )

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace
-from kernattn._runtime.checks import finite_number, instance_of, listed, whole_number
+from kernattn._runtime.checks import finite_number, instance_of, list_entries, whole_number
 from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn.attention import (
     LinearState,
@@ -74,7 +74,9 @@ class Heads:
 
     def __post_init__(self) -> None:
         given: Any = self.maps
-        several = [given] if isinstance(given, FeatureMap) else listed("maps", given, "a feature map, or one a head")
+        several = (
+            [given] if isinstance(given, FeatureMap) else list_entries("maps", given, "a feature map, or one a head")
+        )
         maps = tuple(several)
         if not maps:
             raise ParameterError("maps must be a feature map, or one for each head; got none")

@@ -101,7 +101,7 @@ def test_a_line_is_no_wider_than_the_terminal(teller, monkeypatch):
 def test_elsewhere_a_line_a_loop_is_for_those_who_ask(teller, monkeypatch):
     stream = written(monkeypatch, io.StringIO)
     for progress in (None, False, True):
-        with teller.asked(progress):
+        with teller.showing(progress):
             teller.begin("recur", kept=False)
             teller.end()
     first, second = stream.getvalue().splitlines()

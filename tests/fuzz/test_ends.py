@@ -7,7 +7,7 @@ import numpy as np
 import kernattn as ka
 import maps
 from fuzz.rounds import fuzz
-from kernattn._sums.units import balanced
+from kernattn._sums.units import balance
 from kernattn.errors import ParameterError
 
 SIZES = {"float16": (-7, 4), "float32": (-45, 38), "float64": (-323, 308)}
@@ -140,7 +140,7 @@ def _seen(case, mask):
 def _octaves_below(phi, q, k, seen):
     """Return of each query by how many octaves its largest product with a key lies below what it could be."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        parts = (balanced(side(x.astype(np.float64))) for side, x in ((phi.scaled_query, q), (phi.scaled_key, k)))
+        parts = (balance(side(x.astype(np.float64))) for side, x in ((phi.scaled_query, q), (phi.scaled_key, k)))
         logs, keys = (np.log2(np.abs(values)) + log_scale / np.log(2) for values, log_scale in parts)
         products = np.max(logs[..., :, None, :] + keys[..., None, :, :], axis=-1)  # (..., n, n)
         largest = np.max(logs, axis=-1)[..., None] + np.max(keys, axis=-1)[..., None, :]

@@ -8,7 +8,7 @@ from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, name
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.random import RNG
 from kernattn._sums.peaked import finite
-from kernattn._sums.units import balanced, multiplied
+from kernattn._sums.units import balance, multiply_out
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import check_pairs
@@ -29,11 +29,11 @@ class DeterministicMap(FeatureMap):
         xp = namespace(x=x)
         self._check(x[..., None, :])
         self._check(y[..., None, :], "y")
-        left, right = balanced(self.scaled_query(x[..., None, :])), balanced(self.scaled_key(y[..., None, :]))
+        left, right = balance(self.scaled_query(x[..., None, :])), balance(self.scaled_key(y[..., None, :]))
         log = left.log_scale + right.log_scale  # (..., 1, M | 1)
         peak = xp.max(log, axis=-1, keepdims=True)
         products = left.values * right.values * xp.exp(log - finite(xp, peak))  # (..., 1, M)
-        return multiplied(ScaledFeatures(xp.sum(products, axis=-1, keepdims=True), peak), x)[..., 0, 0]
+        return multiply_out(ScaledFeatures(xp.sum(products, axis=-1, keepdims=True), peak), x)[..., 0, 0]
 
     @final
     def variance(self, x: Array, y: Array) -> Array:

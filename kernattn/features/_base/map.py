@@ -19,7 +19,7 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import MOST, positive_integer, summary
 from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn._runtime.random import RNG
-from kernattn._sums.units import multiplied
+from kernattn._sums.units import multiply_out
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._base.returned import scaled_features
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
@@ -266,7 +266,7 @@ class FeatureMap(ABC):
 
     @without_flags
     def _computed(self, x: Array, key: bool) -> Array:
-        return multiplied(self._scaled_features(x, key), x)
+        return multiply_out(self._scaled_features(x, key), x)
 
     def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Any]]:
         """Return the pullback from cotangents of features of x (n, d) to those of x and of the kernel's lengthscales.

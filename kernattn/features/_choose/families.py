@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._runtime.checks import instance_of, shown
-from kernattn._runtime.elsewhere import meant
+from kernattn._runtime.elsewhere import hint_at
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
@@ -119,9 +119,8 @@ def make(request: Request) -> FeatureMap:
     names, members_say = family.estimators(kernel), family.make is _composite
     if not isinstance(name, str) or not (name in ("auto", *names) or members_say):
         others = f" or one of {', '.join(names)}" if names else ""
-        raise ParameterError(
-            f"estimator must be 'auto'{others} for {shown(kernel)}; got {shown(name)}{meant('estimator', name, names)}"
-        )
+        hint = hint_at("estimator", name, names)
+        raise ParameterError(f"estimator must be 'auto'{others} for {shown(kernel)}; got {shown(name)}{hint}")
     spectral = family in (SPECTRAL, FAMILIES[SkewedChi2], FAMILIES[Scaled])
     if request.objective == "attention" and not spectral:
         raise ParameterError(

@@ -18,7 +18,7 @@ from kernattn._arrays.namespaces import Array, Float64, namespace
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import instance_of, shown
 from kernattn._runtime.random import RNG, generator
-from kernattn._sums.units import balanced
+from kernattn._sums.units import balance
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap, check_number
 from kernattn.features._moments.bounds import Terms
@@ -94,11 +94,11 @@ class Composite(FeatureMap):
 
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        return self._join(namespace(x=x), [balanced(phi._scaled_features(x, False)) for phi in self.maps])
+        return self._join(namespace(x=x), [balance(phi._scaled_features(x, False)) for phi in self.maps])
 
     @final
     def scaled_key(self, x: Array) -> ScaledFeatures:
-        return self._join(namespace(x=x), [balanced(phi._scaled_features(x, True)) for phi in self.maps])
+        return self._join(namespace(x=x), [balance(phi._scaled_features(x, True)) for phi in self.maps])
 
     @final
     def redraw(self, rng: RNG = None) -> Self:

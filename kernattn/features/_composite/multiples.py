@@ -13,7 +13,7 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import instance_of, moderate_number
 from kernattn._runtime.lazy import lazy
 from kernattn._runtime.random import RNG
-from kernattn._sums.units import BAND, balanced
+from kernattn._sums.units import BAND, balance
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import is_per_feature
 from kernattn.features._moments.bounds import Terms
@@ -84,7 +84,7 @@ class ScaledMap(FeatureMap):
         return self._times(self.inner._scaled_features(x, True))
 
     def _times(self, part: ScaledFeatures) -> ScaledFeatures:
-        part = balanced(part)
+        part = balance(part)
         if is_per_feature(part):
             return ScaledFeatures(part.values, part.log_scale + log(self.factor) / 2)
         return ScaledFeatures(part.values * self.factor**0.5, part.log_scale)

@@ -14,7 +14,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._maps.spec import ScaledFeatures
-from kernattn._sums.units import balanced
+from kernattn._sums.units import balance
 from kernattn.features._composite.base import Composite
 from kernattn.features._moments.pairs import bias_of, clean_variance
 
@@ -76,7 +76,7 @@ def _times(a: Float64, b: Float64) -> Float64:
 
 def _products(xp: ModuleType, a: ScaledFeatures, b: ScaledFeatures) -> ScaledFeatures:
     """Return the products of two maps' features."""
-    return balanced(ScaledFeatures(_outer(xp, a.values, b.values, mul), _outer(xp, a.log_scale, b.log_scale, add)))
+    return balance(ScaledFeatures(_outer(xp, a.values, b.values, mul), _outer(xp, a.log_scale, b.log_scale, add)))
 
 
 def _outer(xp: ModuleType, a: Array, b: Array, op: Callable[[Array, Array], Array]) -> Array:

@@ -17,7 +17,7 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import moderate_number, positive_integer, shown
 from kernattn._runtime.lazy import lazy
 from kernattn._runtime.random import RNG, generator
-from kernattn._sums.units import clipped, restored, scaled_down
+from kernattn._sums.units import clip_huge, restore, scaled_down
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._spectral.map import check_frequencies
@@ -107,12 +107,12 @@ class Generalized(FeatureMap):
         if degree is not None:
             values, log_scale = COMPUTED[str(self.function)](xp, u), degree * log(2) * octaves
         else:
-            u = restored(xp, u, octaves)
+            u = restore(xp, u, octaves)
             parts = [_values(xp, "f", f, u) for f in self._functions]
             values, log_scale = parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1), xp.zeros_like(octaves)
         if isinstance(self.h, str):
             squares = xp.sum((self.scale * x) ** 2, axis=-1, keepdims=True)
-            log_scale = log_scale + clipped(xp, EXPONENTS[self.h] * clipped(xp, squares))
+            log_scale = log_scale + clip_huge(xp, EXPONENTS[self.h] * clip_huge(xp, squares))
         elif self.h is not None:
             values = values * _factors(xp, self.h, self.scale * x)
         return ScaledFeatures(values * amplitude, log_scale)

@@ -29,7 +29,7 @@ from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import finite_number, host_array, host_form, instance_of, positive_integer, shown
 from kernattn._runtime.lazy import lazy
 from kernattn._runtime.random import RNG
-from kernattn._sums.units import balanced, multiplied
+from kernattn._sums.units import balance, multiply_out
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._data import checked_csr
@@ -141,7 +141,7 @@ class Nystrom(FeatureMap):
             raise NoClosedForm("a map of a precomputed kernel knows no k(x, y) to subtract")
         one, other = (self._product(rows[..., None, :]) for rows in (x, y))
         product = np.sum(one.values * other.values, axis=-1, keepdims=True)
-        mean = multiplied(ScaledFeatures(product, one.log_scale + other.log_scale), x)[..., 0, 0]
+        mean = multiply_out(ScaledFeatures(product, one.log_scale + other.log_scale), x)[..., 0, 0]
         return bias_of(mean, self.kernel.pairs(x, y))
 
     def _variance(self, x: Float64, y: Float64) -> Float64:
@@ -164,7 +164,7 @@ class Nystrom(FeatureMap):
         else:
             self._check(x)
         OP.choose(x, backend)
-        return multiplied(self._product(x), x)
+        return multiply_out(self._product(x), x)
 
     def _product(self, x: Array) -> ScaledFeatures:
         """Return the features of rows (..., n, d), in the widest dtype beside them."""
@@ -176,11 +176,11 @@ class Nystrom(FeatureMap):
         if self.kernel is not None:
             assert self.landmarks is not None
             matrix = self.kernel._log_scaled_matrix(x, constant(xp, self.landmarks, x.dtype, x))
-            values, unit = balanced(ScaledFeatures(*matrix))
+            values, unit = balance(ScaledFeatures(*matrix))
             return ScaledFeatures(xp.matmul(values, root), unit + log_root)
         if x.shape[-1] != len(self.eigenvalues):
             x = xp.take(x, xp.asarray(np.array(self.indices), **placement(x)), axis=-1)
-        values, unit = balanced(ScaledFeatures(x, zeros(xp, (*x.shape[:-1], 1), x.dtype, x)))
+        values, unit = balance(ScaledFeatures(x, zeros(xp, (*x.shape[:-1], 1), x.dtype, x)))
         return ScaledFeatures(xp.matmul(values, root), unit + log_root)
 
     def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Any]]:

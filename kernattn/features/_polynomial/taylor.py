@@ -9,7 +9,7 @@ from typing import final
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import instance_of, positive_integer
-from kernattn._sums.units import restored, scaled_down
+from kernattn._sums.units import restore, scaled_down
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._polynomial.monomials import monomials
 from kernattn.kernels import Softmax
@@ -33,7 +33,7 @@ class Taylor2(ExactMap):
         xp = namespace(x=x)
         dtype = accumulation_dtype(xp, x)
         x, octaves = scaled_down(xp, xp.astype(x, dtype, copy=False))
-        x = restored(xp, x * constant(xp, self.softmax.input_scale(x.shape[-1]), dtype, x), octaves)
+        x = restore(xp, x * constant(xp, self.softmax.input_scale(x.shape[-1]), dtype, x), octaves)
         size = xp.clip(xp.max(xp.abs(x), axis=-1, keepdims=True), min=1.0)  # (..., n, 1)
         unit = x / size
         values = xp.concat([(1 / size) ** 2, unit / size, 0.5**0.5 * monomials(unit, 2)], axis=-1)

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, anywhere, dtype_name, placement
 from kernattn._sums.peaked import finite
-from kernattn._sums.units import SAFE, in_units, shifted
+from kernattn._sums.units import SAFE, in_units, shift_octaves
 
 ENTRIES = 2**20  # of a block of scores
 APART = 2.0**14  # more octaves than there are in any score
@@ -108,12 +108,12 @@ def _shares(
     order = xp.log2(xp.where(size == 0, xp.ones_like(size), size)) + octaves + APART
     largest = xp.abs(xp.max(hidden(xp, xp.sign(scores) * order, 0, position, mask), axis=-1, keepdims=True)) - APART
     unit = xp.clip(xp.floor(finite(xp, largest)) - SAFE[dtype_name(scores)][0], min=0.0)
-    scores = hidden(xp, shifted(xp, scores, octaves - unit), 0, position, mask)
+    scores = hidden(xp, shift_octaves(xp, scores, octaves - unit), 0, position, mask)
     peak = finite(xp, xp.max(scores, axis=-1, keepdims=True))
-    weights = xp.exp(shifted(xp, scores - peak, unit))
+    weights = xp.exp(shift_octaves(xp, scores - peak, unit))
     total = xp.sum(weights, axis=-1, keepdims=True)
     nothing, one = total == 0, xp.ones_like(total)
-    log = shifted(xp, peak, unit)
+    log = shift_octaves(xp, peak, unit)
     limit = float(xp.finfo(log.dtype).max)
     log = xp.clip(log, min=-limit, max=limit) + xp.log(xp.where(nothing, one, total))
     return weights / xp.where(nothing, one, total), xp.where(nothing, -xp.inf, log)[..., 0]

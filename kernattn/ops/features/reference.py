@@ -8,14 +8,14 @@ from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import finite
 from kernattn._sums.row_scale import row_scale
-from kernattn._sums.units import LOW, balanced, multiplied, restored, scaled_down
+from kernattn._sums.units import LOW, balance, multiply_out, restore, scaled_down
 from kernattn.ops.features.crossover import FASTER_ABOVE, fast
 from kernattn.ops.hadamard.reference import hadamard
 
 
 def features(x: Array, spec: MapSpec) -> Array:
     """Return phi (..., n, M) in the dtype of x."""
-    return multiplied(scaled(x, spec), x)
+    return multiply_out(scaled(x, spec), x)
 
 
 def features_of_side(x: Array | ScaledFeatures, spec: MapSpec | None, mask: Array | None = None) -> ScaledFeatures:
@@ -49,7 +49,7 @@ def arguments(x: Array, spec: MapSpec) -> Array:
     """Return the nonlinearity's argument (..., n, D): projections of x (..., n, d), plus phases if the map has any."""
     xp = namespace(x=x)
     rows, octaves = scaled_down(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
-    u = restored(xp, rows if spec.omega is None else projected(rows, spec.omega), octaves)
+    u = restore(xp, rows if spec.omega is None else projected(rows, spec.omega), octaves)
     if KINDS[spec.kind].offset == "phase" and spec.offset is not None:
         u = u + constant(xp, spec.offset, u.dtype, x)
     return u
@@ -74,7 +74,7 @@ def scaled(x: Array, spec: MapSpec) -> ScaledFeatures:
         u = u - row
     u = kind.formula(xp, u)
     if kind.scale == "none":
-        u, row = balanced(ScaledFeatures(u, row))
+        u, row = balance(ScaledFeatures(u, row))
     if not kind.per_feature:
         return ScaledFeatures(u * spec.amplitude, row)
     if spec.offset is not None:

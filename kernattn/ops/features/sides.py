@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.parallel import share
-from kernattn._sums.units import restored, scaled_down
+from kernattn._sums.units import restore, scaled_down
 from kernattn.errors import ParameterError
 from kernattn.ops._numba.tiles.layout import Rows, flat, nothing, rows, seconds_of, token_rows
 from kernattn.ops._numba.tiles.packing import PackedMap, map_as_given, pack_map, panels
@@ -73,7 +73,7 @@ def _project(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, MapSpec]
         return x, spec
     near, octaves = scaled_down(np, x.astype(dtype, copy=False))
     u = hadamard(near, chains)
-    return (restored(np, u, octaves) if octaves.any() else u), spec.nonlinear
+    return (restore(np, u, octaves) if octaves.any() else u), spec.nonlinear
 
 
 def _rows(x: Any, spec: MapSpec, given: NDArray[Any], dtype: np.dtype[Any]) -> Side:

@@ -13,7 +13,7 @@ from kernattn._maps.spec import MapSpec
 from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import finite
 from kernattn._sums.row_scale import log_sum
-from kernattn._sums.units import multiplied
+from kernattn._sums.units import multiply_out
 from kernattn.ops.features.reference import arguments, scaled
 
 
@@ -22,7 +22,7 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
     xp = namespace(x=x)
     features = scaled(x, spec)
     g = xp.astype(g, features.log_scale.dtype, copy=False)
-    f = xp.where(g == 0, g, multiplied(features._replace(values=g), g))
+    f = xp.where(g == 0, g, multiply_out(features._replace(values=g), g))
     return pull_back(x, spec, f, True, learn)
 
 

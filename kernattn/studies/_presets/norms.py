@@ -12,7 +12,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.extras import numpy_dtype
-from kernattn._runtime.fork import imported
+from kernattn._runtime.fork import import_whole
 from kernattn._warmup import preparation
 from kernattn.attention import causal_linear_attention, softmax_attention
 from kernattn.errors import ParameterError
@@ -92,7 +92,7 @@ def _missing(way: Way) -> str | None:
     """Return which requirement of a way is missing: a package, that of bfloat16 besides its own, or the matrix unit."""
     if way.takes == UNIT:
         with _unit_set("1"):
-            reason = missing("cpu") or imported("kernattn.ops._numba.matrix.unit").why_not()
+            reason = missing("cpu") or import_whole("kernattn.ops._numba.matrix.unit").why_not()
         if reason is not None:
             return f"{UNIT}: {reason}"
     wanted = [None if way.takes == UNIT else way.takes, "ml_dtypes" if way.dtype == "bfloat16" else None]

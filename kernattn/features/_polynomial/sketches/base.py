@@ -15,7 +15,7 @@ from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import instance_of
 from kernattn._runtime.random import RNG, generator
 from kernattn._sums.limits import ENDS
-from kernattn._sums.units import multiplied, shifted
+from kernattn._sums.units import multiply_out, shift_octaves
 from kernattn.errors import ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
@@ -108,7 +108,7 @@ class PolynomialSketch(FeatureMap):
     @final
     def _mean(self, x: Float64, y: Float64) -> Float64:
         pair, octaves = pair_sums(self.kernel, x, y)
-        mean: Float64 = shifted(np, pair.dot**self.kernel.degree, self.kernel.degree * octaves)
+        mean: Float64 = shift_octaves(np, pair.dot**self.kernel.degree, self.kernel.degree * octaves)
         return mean
 
     @final
@@ -120,7 +120,7 @@ class PolynomialSketch(FeatureMap):
     def _variance(self, x: Float64, y: Float64) -> Float64:
         pair, octaves = pair_sums(self.kernel, x, y)
         variance = np.maximum(self._pair_variance(pair, self.num_features_of(self.dim)), 0.0)
-        moved: Float64 = shifted(np, variance, 2 * self.kernel.degree * octaves)
+        moved: Float64 = shift_octaves(np, variance, 2 * self.kernel.degree * octaves)
         return moved
 
     @final
@@ -129,10 +129,10 @@ class PolynomialSketch(FeatureMap):
         return Terms(
             number=self.num_features_of(self.dim),
             features=lambda m: m,
-            kernel=shifted(np, pair.dot**p, p * octaves),
+            kernel=shift_octaves(np, pair.dot**p, p * octaves),
             bias=lambda m: np.zeros_like(pair.dot),
-            variance=lambda m: shifted(np, self._pair_variance(pair, m), 2 * p * octaves),
-            size=shifted(np, pair.largest**p, p * octaves) if self._bounded else None,
+            variance=lambda m: shift_octaves(np, self._pair_variance(pair, m), 2 * p * octaves),
+            size=shift_octaves(np, pair.largest**p, p * octaves) if self._bounded else None,
             block=self._block,
             part=lambda rest: rest % self._step == 0,
         )
@@ -162,5 +162,5 @@ class PolynomialSketch(FeatureMap):
         rows = xp.astype(x, accumulation_dtype(xp, x), copy=False)
         limit = ENDS[dtype_name(rows)].held ** (1 / self.kernel.degree) / self._width
         if anywhere(xp.isfinite(rows) & (xp.abs(rows) > limit / max(1.0, self.kernel.gamma))):
-            return multiplied(self._scaled(x, backend), x)
+            return multiply_out(self._scaled(x, backend), x)
         return self._rounded(augment(self.kernel, rows), backend, x.dtype)
