@@ -13,8 +13,8 @@ from kernattn._sums.peaked import PeakedSum
 from kernattn.attention import WindowState
 from kernattn.attention._mechanisms.hybrid import within_segments
 from kernattn.attention._mechanisms.scatterbrain import prepared_on
-from kernattn.attention._mechanisms.window import prepared
-from kernattn.attention._mechanisms.window_states import arranged
+from kernattn.attention._mechanisms.window import prepare_window
+from kernattn.attention._mechanisms.window_states import put_in_order
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import FeatureMap
 
@@ -61,7 +61,7 @@ def window(
 ) -> tuple[tuple[Array, WindowState], Callable[[Any], Any]]:
     """Return the outputs with a window, the state, and their pullback."""
     check_differentiable(phi)
-    given, arrangement = prepared(phi=phi, **arguments)
+    given, arrangement = prepare_window(phi=phi, **arguments)
     given = _of_specs(within_segments(given, arrangement.runs))
     (out, _, sums, *_), pulled = run_with_pullback("hybrid", given, backend, phi)
     after = arrangement.state_after(given, sums, phi.fingerprint)
@@ -72,7 +72,7 @@ def window(
         g = like("the cotangent of the outputs", g, out)
         xp = namespace(g=g)
         g = g if mask is None else xp.where(mask[..., None], g, xp.zeros_like(g))
-        g = g if arrangement.order is None else arranged(g, arrangement.order)
+        g = g if arrangement.order is None else put_in_order(g, arrangement.order)
         of_sums, of_rows = _apart(of_after, after)
         grads = pulled(g, of_sums)
         sides, of_state = {}, {}
@@ -92,7 +92,7 @@ def window(
         rows = of_map(phi, {"q": arguments["q"], "k": arguments["k"]}, grads)
         return WindowGradients(v=sides["v"], near_bias=grads["near_bias"], state=state, **rows)
 
-    return (arrangement.finished(out), after), pullback
+    return (arrangement.finish(out), after), pullback
 
 
 def _of_specs(given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -114,7 +114,7 @@ def _apart(cotangent: Any, state: WindowState) -> tuple[PeakedSum | None, dict[s
 
 def _put_back(cotangent: Array, order: Array | None) -> Array:
     """Return cotangents of rows that were put into an order, as the rows were given."""
-    return cotangent if order is None else arranged(cotangent, namespace(order=order).argsort(order, axis=-1))
+    return cotangent if order is None else put_in_order(cotangent, namespace(order=order).argsort(order, axis=-1))
 
 
 def _with_last(cotangent: Array, of_last: Array, present: Array) -> Array:

@@ -28,14 +28,14 @@ def lowered_queries(phi: FeatureMap, q: Array, peaks: int) -> tuple[Array | Scal
     spec = phi.query_spec
     if spec is not None and _scales(q, spec) == peaks:
         return phi._rows(q), spec
-    return _matched(_checked(phi, q, False), peaks), None
+    return _match_scales(_compute_features(phi, q, False), peaks), None
 
 
 def lowered_keys(phi: FeatureMap, k: Array, mask: Array | None = None) -> tuple[Array | ScaledFeatures, MapSpec | None]:
     """Return keys (..., n, d) beside their spec, or the features beside None of those that a mask (..., n) shows."""
     if phi.key_spec is not None:
         return phi._rows(k), phi.key_spec
-    return _checked(phi, zero_masked(k, mask), True), None
+    return _compute_features(phi, zero_masked(k, mask), True), None
 
 
 def lowered(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None) -> Lowered:
@@ -49,8 +49,8 @@ def lowered(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None) -> L
 
 def computed_features(phi: FeatureMap, q: Array, k: Array) -> tuple[ScaledFeatures, ScaledFeatures]:
     """Return the features of queries and of keys."""
-    keys = _checked(phi, k, True)
-    return _matched(_checked(phi, q, False), keys.log_scale.shape[-1]), keys
+    keys = _compute_features(phi, k, True)
+    return _match_scales(_compute_features(phi, q, False), keys.log_scale.shape[-1]), keys
 
 
 def lowered_token(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None) -> Lowered:
@@ -82,7 +82,7 @@ def _one(x: Array | ScaledFeatures) -> Array | ScaledFeatures:
 
 
 @without_flags
-def _checked(phi: FeatureMap, x: Array, key: bool) -> ScaledFeatures:
+def _compute_features(phi: FeatureMap, x: Array, key: bool) -> ScaledFeatures:
     """Return the computed features of queries or keys, near 1 in every row."""
     return balance(phi._scaled_features(x, key))
 
@@ -94,7 +94,7 @@ def _scales(x: Any, spec: MapSpec | None) -> int:
     return spec.num_features_of(x.shape[-1]) if spec.per_feature else 1
 
 
-def _matched(queries: ScaledFeatures, peaks: int) -> ScaledFeatures:
+def _match_scales(queries: ScaledFeatures, peaks: int) -> ScaledFeatures:
     """Return queries with one log scale for a row, or one for every feature, as their keys have them."""
     values, log_scale = queries
     if log_scale.shape[-1] == peaks:

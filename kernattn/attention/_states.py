@@ -156,7 +156,7 @@ def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None
     >>> ka.attend(state, np.zeros((1, 2)), phi)
     array([[3.]])
     """
-    return _attended(state, q, phi, backend, False)[0]
+    return _attend_state(state, q, phi, backend, False)[0]
 
 
 @traceable("attend_with_lse")
@@ -186,11 +186,11 @@ def attend_with_lse(
     >>> (normaliser.sign * np.exp(normaliser.log)).round(4)  # three keys, two features of 1
     array([6.])
     """
-    out, found = _attended(state, q, phi, backend, True)
+    out, found = _attend_state(state, q, phi, backend, True)
     return out, log_normaliser(namespace(out=out), found)
 
 
-def _attended(
+def _attend_state(
     state: LinearState, q: Array, phi: FeatureMap, backend: str | None, normaliser: bool
 ) -> tuple[Array, Any]:
     (q,) = autocast(q)

@@ -28,12 +28,12 @@ from kernattn.attention._mechanisms.hybrid import (
 )
 from kernattn.attention._mechanisms.window_states import (
     WindowState,
-    arranged,
     check_window_state,
     host_constant,
     is_sorted,
     order_of,
-    rolled,
+    put_in_order,
+    roll,
     window_of,
 )
 from kernattn.attention._shapes import leading
@@ -116,9 +116,9 @@ def window_attention(
     >>> bool(np.allclose(out, np.concatenate([again, rest])))
     True
     """
-    given, arrangement = prepared(q, k, v, phi, window, state, key_mask, segment_ids, near_bias)
+    given, arrangement = prepare_window(q, k, v, phi, window, state, key_mask, segment_ids, near_bias)
     out, sums = run_segments(given, arrangement.runs, backend)
-    return arrangement.finished(out), arrangement.state_after(given, sums, phi.fingerprint)
+    return arrangement.finish(out), arrangement.state_after(given, sums, phi.fingerprint)
 
 
 @traceable("window_attention_step")
@@ -238,13 +238,13 @@ class Arrangement(NamedTuple):
     runs: Any  # of segments, on the host, or None
     whole: Array | None = None  # the order of keys, those of the state before them, where there is one of queries
 
-    def finished(self, out: Array) -> Array:
+    def finish(self, out: Array) -> Array:
         """Return outputs as the tokens were given, 0 where one is masked."""
         if self.mask is None:
             return out
         xp = namespace(out=out)
         if self.order is not None:
-            out = arranged(out, xp.argsort(self.order, axis=-1))
+            out = put_in_order(out, xp.argsort(self.order, axis=-1))
         return xp.where(self.mask[..., None], out, xp.zeros_like(out))
 
     def state_after(self, given: tuple[Any, ...], sums: PeakedSum, draw: int) -> WindowState:
@@ -255,10 +255,10 @@ class Arrangement(NamedTuple):
         if self.runs is not None:
             last = host_constant(xp, self.runs == self.runs[..., -1:], k)
             mask = last if mask is None else mask & last
-        return WindowState(*sums, *rolled(xp, self.window, k, v, mask), draw)
+        return WindowState(*sums, *roll(xp, self.window, k, v, mask), draw)
 
 
-def prepared(
+def prepare_window(
     q: Array,
     k: Array,
     v: Array,
@@ -287,7 +287,7 @@ def prepared(
             ids = np.concatenate([np.repeat(ids[..., :1], window, axis=-1), ids], axis=-1)
     if key_mask is not None and not is_sorted(mask):
         whole, order = order_of(mask), order_of(key_mask)
-        q, k, v = arranged(q, order), arranged(k, whole), arranged(v, whole)
+        q, k, v = put_in_order(q, order), put_in_order(k, whole), put_in_order(v, whole)
         if ids is not None:
             wide, at = np.broadcast_arrays(ids, numbers_of(whole))
             ids = np.take_along_axis(wide, at, axis=-1)

@@ -112,7 +112,7 @@ def check_window_state(state: Any, phi: FeatureMap, window: int, q: Array, k: Ar
             raise DTypeError(f"state.{name} must have dtype {wanted}; got {dtype_name(x)}")
 
 
-def rolled(xp: Any, window: int, k: Array, v: Array, mask: Array | None) -> tuple[Array, Array, Array]:
+def roll(xp: Any, window: int, k: Array, v: Array, mask: Array | None) -> tuple[Array, Array, Array]:
     """Return the last tokens of k (..., l, d), v and a mask, with absent ones before them where there are too few."""
     lead, length = leading(2, k=k, v=v), min(window, k.shape[-2])
     first = k.shape[-2] - length
@@ -141,7 +141,7 @@ def order_of(mask: Array) -> Array:
     return xp.argsort(xp.astype(mask, xp.int32), axis=-1, stable=True)
 
 
-def arranged(x: Array, order: Array) -> Array:
+def put_in_order(x: Array, order: Array) -> Array:
     """Return rows x (..., l, c) in an order (..., l) whose leading axes broadcast against theirs."""
     order = order[..., None]
     ones = (1,) * max(0, x.ndim - order.ndim)

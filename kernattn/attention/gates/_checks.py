@@ -65,7 +65,7 @@ def constants(logs: list[float], like: Array) -> Array:
     return constant(xp, np.array(logs)[:, None], accumulation_dtype(xp, like), like)
 
 
-def widened(xp: Any, **arrays: Array) -> list[Array]:
+def widen(xp: Any, **arrays: Array) -> list[Array]:
     """Return arrays in the dtype in which sums over them run."""
     for name, array in arrays.items():
         check_floating(name, array)

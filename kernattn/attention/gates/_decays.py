@@ -14,7 +14,7 @@ from kernattn.attention.gates._checks import (
     constants,
     log_1p_exp,
     log_sigmoid,
-    widened,
+    widen,
 )
 from kernattn.errors import ParameterError
 
@@ -117,7 +117,7 @@ def softplus(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
     """
     xp = namespace(a=a, a_log=a_log, dt_bias=dt_bias)
     check_heads("a", a, a_log=a_log, dt_bias=dt_bias)
-    a, a_log, dt_bias = widened(xp, a=a, a_log=a_log, dt_bias=dt_bias)
+    a, a_log, dt_bias = widen(xp, a=a, a_log=a_log, dt_bias=dt_bias)
     return {"g": -decay_rate(a_log)[..., None] * log_1p_exp(xp, a + dt_bias[..., None])}
 
 
@@ -145,7 +145,7 @@ def gla(logits: Array, *, temperature: float = 16.0) -> dict[str, Any]:
     array([[-0.0433, -0.0433]])
     """
     xp, divisor = namespace(logits=logits), positive_number("temperature", temperature)
-    (x,) = widened(xp, logits=logits)
+    (x,) = widen(xp, logits=logits)
     return {"gk": log_sigmoid(xp, x) / divisor}
 
 
@@ -178,7 +178,7 @@ def hgrn2(f: Array) -> dict[str, Any]:
     check_floating("f", f)
     if anywhere((f < 0) | (f > 1)):
         raise ParameterError("f must hold forget gates in [0, 1]; some lie outside")
-    (wide,) = widened(xp, f=f)
+    (wide,) = widen(xp, f=f)
     faint = FAINT[dtype_name(wide)]
     return {"k": 1 - f, "gk": xp.log(xp.where(wide < faint, wide + faint, wide)), "scale": 1.0}
 

@@ -12,7 +12,7 @@ from kernattn.attention.gates._checks import (
     check_rows,
     log_1p_exp,
     log_sigmoid,
-    widened,
+    widen,
 )
 
 
@@ -42,7 +42,7 @@ def delta_net(b: Array, *, most: float = 1.0) -> dict[str, Any]:
     array([0.5379, 1.    ])
     """
     xp, factor = namespace(b=b), positive_number("most", most)
-    (x,) = widened(xp, b=b)
+    (x,) = widen(xp, b=b)
     return {"beta": factor * xp.exp(log_sigmoid(xp, x)), "l2_normalise": True}
 
 
@@ -87,7 +87,7 @@ def kda(a: Array, a_log: Array, dt_bias: Array, b: Array) -> dict[str, Any]:
     check_rows(a=(a, "nd"), b=(b, "n"))
     check_heads("b", b, a_log=a_log)
     check_channels("a", a, dt_bias=dt_bias)
-    a, a_log, dt_bias = widened(xp, a=a, a_log=a_log, dt_bias=dt_bias)
+    a, a_log, dt_bias = widen(xp, a=a, a_log=a_log, dt_bias=dt_bias)
     logs = -decay_rate(a_log)[..., None, None] * log_1p_exp(xp, a + dt_bias[..., None, :])
     return {"gk": logs, **delta_net(b)}
 

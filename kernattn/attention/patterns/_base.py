@@ -73,9 +73,9 @@ class Pattern(ABC):
         length = n if l is None else positive_integer("l", l)
         if n > length:
             raise ParameterError(f"a pattern needs queries that are the last n of l tokens; got n = {n}, l = {length}")
-        return self._planned(n, length, boolean("causal", causal))
+        return self._make_plan(n, length, boolean("causal", causal))
 
-    def _planned(self, n: int, length: int, causal: bool) -> Plan:
+    def _make_plan(self, n: int, length: int, causal: bool) -> Plan:
         return _plan_once(self, n, length, causal)
 
     @final

@@ -37,7 +37,7 @@ class LSH(Pattern):
     _long: ClassVar[bool] = True
     _kept: dict[tuple[int, int, bool], Plan] = field(default_factory=dict, repr=False)
 
-    def _planned(self, n: int, length: int, causal: bool) -> Plan:
+    def _make_plan(self, n: int, length: int, causal: bool) -> Plan:
         """Return the plan: it is kept here, and goes with the tokens that it is of."""
         if (n, length, causal) not in self._kept:
             self._kept[n, length, causal] = Plan("parts", n, length, self._parts(n, length, causal))
@@ -78,14 +78,14 @@ class LSH(Pattern):
         self._check(length)
 
         def of_head(chunks: Integers) -> Sees:
-            def seen(rows: Integers, tokens: Integers) -> NDArray[np.bool_]:
+            def is_seen(rows: Integers, tokens: Integers) -> NDArray[np.bool_]:
                 sees = np.zeros(np.broadcast_shapes(rows.shape, tokens.shape), bool)
                 for each in chunks:
                     apart = each[rows + length - n] - each[tokens]
                     sees |= (apart >= 0) & (apart <= 1) & (each[tokens] >= 0)
                 return sees if self.own else sees & (rows + length - n != tokens)
 
-            return seen
+            return is_seen
 
         return tuple(of_head(self._chunks(head)) for head in range(len(self.order)))
 

@@ -26,7 +26,7 @@ class _OfTokens(Pattern):
     _long: ClassVar[bool] = True
     _kept: dict[tuple[int, int, bool], Plan] = field(default_factory=dict, repr=False, init=False)
 
-    def _planned(self, n: int, length: int, causal: bool) -> Plan:
+    def _make_plan(self, n: int, length: int, causal: bool) -> Plan:
         if (n, length, causal) not in self._kept:
             self._kept[n, length, causal] = make_plan(self, n, length, causal)
         return self._kept[n, length, causal]
