@@ -122,7 +122,7 @@ def test_linear_attention_and_features(name, backend):
     out, back = ka.vjp(ka.linear_attention, q, k, v, phi, **options)
     g = weights(out.shape)
     agrees(number, (q, k, v), back(g)[:3], "linear")
-    for side in (*[phi] * phi._shared, phi.query, phi.key):
+    for side in (*[phi] * phi._is_shared, phi.query, phi.key):
         features, back = ka.vjp(side, q, backend=backend.name)
         h = weights(features.shape)
         agrees(lambda x, side=side, h=h: np.sum(h * side(x)), (q,), back(h)[:1], "features")

@@ -69,8 +69,8 @@ class LearntMap(FeatureMap):
         return True
 
     @property
-    def _shared(self) -> bool:
-        return self.base._shared
+    def _is_shared(self) -> bool:
+        return self.base._is_shared
 
     @property
     def query_spec(self) -> MapSpec | None:
@@ -85,13 +85,13 @@ class LearntMap(FeatureMap):
         """The map as plain numbers and arrays; None where queries and keys have two, whose rows are scaled."""
         number = kernel_number(self)
         # what a framework computes belongs to the gradient mode, the trace or the graph of the call, and is not kept
-        return self._spec if number is None or isinstance(number, np.ndarray) else self._made()
+        return self._spec if number is None or isinstance(number, np.ndarray) else self._make_spec()
 
     @lazy
     def _spec(self) -> MapSpec | None:
-        return self._made()
+        return self._make_spec()
 
-    def _made(self) -> MapSpec | None:
+    def _make_spec(self) -> MapSpec | None:
         spec = self.base.spec
         if spec is None:
             return None

@@ -39,7 +39,7 @@ def table(path: Path, member: str | None = None) -> Table:
         raise ParameterError(f"source must be a file; {path} is a {'directory' if path.is_dir() else 'device'}")
     if kind in DELIMITERS:
         return _text(path, DELIMITERS[kind])
-    return _array(path) if kind == ".npy" else _packed(path, member)
+    return _array(path) if kind == ".npy" else _read_packed(path, member)
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def _array(path: Path) -> Table:
     return Table(rows, columns, dtype, blocks)
 
 
-def _packed(path: Path, member: str | None) -> Table:
+def _read_packed(path: Path, member: str | None) -> Table:
     with _open(path) as whole, ZipFile(whole) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         if member is None and len(names) != 1:

@@ -125,7 +125,7 @@ def transform_file(
         "block": block,
     }
     work = _Work(target.with_name(f"{target.name}.partial"), about)
-    with work.opened() as file:
+    with work.opening() as file:
         for features in _compute(phi, given, wanted, work.done, block, progress, backend):
             work.append(file, features, every)
         work.flush(file)
@@ -163,7 +163,7 @@ class _Work:
         self.done, self._saved = 0, monotonic()
 
     @contextmanager
-    def opened(self) -> Iterator[BinaryIO]:
+    def opening(self) -> Iterator[BinaryIO]:
         """Yield the file at the end of what is done; no other process writes it at the same time."""
         with open(self.path, "r+b", opener=_open_or_make) as file:
             if not lock(file.fileno()) or not _is_at(self.path, file):
@@ -171,7 +171,7 @@ class _Work:
             size = os.fstat(file.fileno()).st_size
             if not size:
                 self.record.unlink(missing_ok=True)  # of a run whose rows are gone
-            self.done = self._found() if size else 0
+            self.done = self._read_record() if size else 0
             npy.write_array_header_1_0(
                 file, {"descr": self._about["dtype"], "fortran_order": False, "shape": tuple(self._about["shape"])}
             )
@@ -190,7 +190,7 @@ class _Work:
                     self.path.unlink()
                 raise
 
-    def _found(self) -> int:
+    def _read_record(self) -> int:
         if not self.record.exists():
             return 0
         try:

@@ -39,7 +39,7 @@ class Mirrored(positive.Exponential):
 
     @property
     def spec(self):
-        return MapSpec("exp", omega=self._folded(-1.0), **self._row_logs(), amplitude=len(self.omega) ** -0.5)
+        return MapSpec("exp", omega=self._fold_scale(-1.0), **self._row_logs(), amplitude=len(self.omega) ** -0.5)
 
 
 class Computed(Mirrored):
@@ -271,7 +271,7 @@ def test_a_map_from_outside_is_compared_and_does_not_stop_a_fit(monkeypatch):
     assert np.isinf(row.predicted)
     assert 0 < row.measured < np.inf
     monkeypatch.setattr(fit, "learn", lambda task, kind, start, *_: tuple(fit.start_of(each, kind) for each in start))
-    monkeypatch.setattr(fit, "told", lambda made: made.fitted)
+    monkeypatch.setattr(fit, "pick_winner", lambda made: made.fitted)
     for objective, kind in ("attention", "hedgehog"), ("kernel", "omega"):
         assert fit.fit(K.Softmax(), ROWS, 8, kind=kind, objective=objective, rng=0).kind == kind
 

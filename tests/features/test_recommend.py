@@ -182,7 +182,7 @@ def test_more_redraws_where_eight_do_not_decide():
     seeds = redraw_seeds(np.random.default_rng(0))
     near = [ka.random_features(K.Softmax(), D, m, "positive", rng=0) for m in (16, 17)]
     far = ka.random_features(K.Softmax(), D, 512, "positive", rng=0)
-    every = [np.log(target.measured(near[0].redraw(np.random.default_rng(s))).error) / 2 for s in seeds]
+    every = [np.log(target.measure(near[0].redraw(np.random.default_rng(s))).error) / 2 for s in seeds]
     for others, counts in ((near, REDRAWS[3:]), ([near[0], far], (8,))):
         found = measure_until_decided(dict(zip("ab", others, strict=True)), target, seeds)["a"]
         (number,) = (n for n in counts if found.error == pytest.approx(np.exp(np.mean(every[:n]))))

@@ -156,7 +156,7 @@ class FeatureMap(ABC):
         return self.query_spec is None or self.key_spec is None
 
     @property
-    def _shared(self) -> bool:
+    def _is_shared(self) -> bool:
         """Whether queries and keys have the same features."""
         kind = type(self)
         one = kind.query_spec is FeatureMap.query_spec and kind.key_spec is FeatureMap.key_spec
@@ -166,14 +166,14 @@ class FeatureMap(ABC):
     @in_a_graph
     def _check_shared(self) -> None:
         """Raise where features are those of queries or of keys, and phi(x) would be taken for both."""
-        if not self._shared:
+        if not self._is_shared:
             raise ParameterError(
                 f"{type(self).__name__} has features of queries and of keys apart: call phi.query(x) or phi.key(x)"
             )
 
     @final
     @lazy
-    def _passed(self) -> Forms:
+    def _known_forms(self) -> Forms:
         """Forms of the arrays that this map has taken."""
         return Forms()
 
@@ -181,9 +181,9 @@ class FeatureMap(ABC):
     def _check(self, x: Array, name: str = "x", *, key: bool = False) -> None:
         """Raise unless x is a floating (..., n, d) array of this map's dimension for queries, or for keys."""
         form = form_of(key, x)
-        if form not in self._passed:
+        if form not in self._known_forms:
             self._check_rows(x, name, key)
-            self._passed.add(form)
+            self._known_forms.add(form)
 
     @final
     def _check_rows(self, x: Array, name: str, key: bool) -> None:
@@ -216,13 +216,13 @@ class FeatureMap(ABC):
     @traced_as(_graphs.query)
     def query(self, x: Array, *, backend: str | None = None) -> Array:
         """Return the features of queries: (..., n, d) -> (..., n, M), in the dtype of x; x may be CSR, as of a call."""
-        return self._evaluated(x, False, backend)
+        return self._evaluate_rows(x, False, backend)
 
     @final
     @traced_as(_graphs.key)
     def key(self, x: Array, *, backend: str | None = None) -> Array:
         """Return the features of keys: (..., n, d) -> (..., n, M), in the dtype of x; x may be CSR, as of a call."""
-        return self._evaluated(x, True, backend)
+        return self._evaluate_rows(x, True, backend)
 
     @final
     @traced_as(_graphs.features)
@@ -232,11 +232,11 @@ class FeatureMap(ABC):
         A CSR matrix (n, d) of SciPy gives NumPy's array: blocks of 2^21 numbers are made dense, none by sketches.
         """
         self._check_shared()
-        return self._evaluated(x, False, backend)
+        return self._evaluate_rows(x, False, backend)
 
     @final
     @on_plain
-    def _evaluated(self, x: Any, key: bool, backend: str | None) -> Array:
+    def _evaluate_rows(self, x: Any, key: bool, backend: str | None) -> Array:
         """Return the features of an array, or of CSR rows, of which all but few maps see a dense block at a time."""
         if self._takes_csr or not is_sparse(x):
             return self._features(x, key, backend)
@@ -262,10 +262,10 @@ class FeatureMap(ABC):
         if spec is not None:
             return OP.implementation(x, backend)(self._rows(x), spec)
         OP.choose(x, backend)
-        return self._computed(x, key)
+        return self._compute(x, key)
 
     @without_flags
-    def _computed(self, x: Array, key: bool) -> Array:
+    def _compute(self, x: Array, key: bool) -> Array:
         return multiply_out(self._scaled_features(x, key), x)
 
     def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Any]]:

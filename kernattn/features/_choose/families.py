@@ -12,7 +12,7 @@ from kernattn._runtime.elsewhere import hint_at
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
-from kernattn.features._choose.fit import LEARNED, asked_of, attempt, told
+from kernattn.features._choose.fit import LEARNED, asked_of, attempt, pick_winner
 from kernattn.features._choose.polynomial import polynomial_features
 from kernattn.features._choose.spectral import spectral_estimators, spectral_features
 from kernattn.features._choose.table import draw, rows_of
@@ -115,7 +115,7 @@ def make(request: Request) -> FeatureMap:
     family, kernel = _family(request.kernel), request.kernel
     name: object = request.estimator
     if name == LEARNED:
-        return told(attempt(asked_of(request)))
+        return pick_winner(attempt(asked_of(request)))
     names, members_say = family.estimators(kernel), family.make is _composite
     if not isinstance(name, str) or not (name in ("auto", *names) or members_say):
         others = f" or one of {', '.join(names)}" if names else ""

@@ -168,7 +168,7 @@ def fit(
     rows, number = check_inputs(data), positive_integer("num_features", num_features)
     v = check_values(values, rows, boolean("causal", causal))
     asked = Asked(kernel, number, rows, not isinstance(data, tuple), chosen, v, causal, goal, generator(rng))
-    return told(attempt(asked, progress))
+    return pick_winner(attempt(asked, progress))
 
 
 class Attempt(NamedTuple):
@@ -184,7 +184,7 @@ class Attempt(NamedTuple):
         return self.fitted.error < self.fitted.random_error
 
 
-def told(made: Attempt) -> FeatureMap:
+def pick_winner(made: Attempt) -> FeatureMap:
     """Return the fit, or with a warning its rival."""
     if made.helps:
         return made.fitted
@@ -205,7 +205,7 @@ def attempt(asked: Asked, progress: bool | None = False) -> Attempt:
     judge, whole = _judge(asked, *held), _judge(asked, asked.data.queries, asked.data.keys, asked.values)
     name, random = _best_random(maps, whole)
     start = _start(asked, [phi for draws in maps.values() for phi in draws], _judge(asked, *seen))
-    task = Task(asked.kernel, *seen, asked.objective, asked.causal, paired(asked.data))
+    task = Task(asked.kernel, *seen, asked.objective, asked.causal, are_paired(asked.data))
     with bar("a fit", progress, total=STEPS, desc=f"fit {asked.kind}", unit="step") as shown_bar:
 
         def tell(step: int, loss: float) -> None:
@@ -214,9 +214,9 @@ def attempt(asked: Asked, progress: bool | None = False) -> Attempt:
                 shown_bar.update()
 
         queries, keys = learn(task, asked.kind, start, asked.shared, asked.rng, tell)
-    limit = judge.measured(random).error
+    limit = judge.measure(random).error
     made = Fitted(asked.kernel, asked.kind, queries, None if asked.shared else keys, 0.0, name, limit**0.5)
-    return Attempt(replace(made, error=judge.measured(made).error ** 0.5), random, len(held[1]))
+    return Attempt(replace(made, error=judge.measure(made).error ** 0.5), random, len(held[1]))
 
 
 def _check_rows(asked: Asked) -> None:
@@ -238,7 +238,7 @@ def _check_rows(asked: Asked) -> None:
 Rows = tuple[Float64, Float64, Float64 | None]
 
 
-def paired(data: Data) -> bool:
+def are_paired(data: Data) -> bool:
     """Are there as many queries as keys? Each is then taken for one token."""
     return len(data.queries) == len(data.keys)
 
@@ -247,7 +247,7 @@ def share_out(data: Data, values: Float64 | None, rng: np.random.Generator) -> t
     """Return queries, keys and values that are fitted to, and those that judge, in their order."""
     q, k, v = data.queries, data.keys, values
     keys = _cut(len(k), rng)
-    queries = keys if paired(data) else _cut(len(q), rng)
+    queries = keys if are_paired(data) else _cut(len(q), rng)
     seen, held = ((q[a], k[b], None if v is None else v[b]) for a, b in zip(queries, keys, strict=True))
     return seen, held
 
@@ -265,14 +265,14 @@ def _cut(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 def _judge(asked: Asked, q: Float64, k: Float64, v: Float64 | None) -> Target:
     """Return the judge on these rows, of which it takes some."""
-    at = _spaced(len(k), KEYS)
-    mine = at[_spaced(len(at), READERS)] if paired(asked.data) else _spaced(len(q), READERS)
+    at = _space_out(len(k), KEYS)
+    mine = at[_space_out(len(at), READERS)] if are_paired(asked.data) else _space_out(len(q), READERS)
     visible = mine[:, None] >= at if asked.causal else None
     sample = Sample(q[mine], k[at], None if v is None or not np.any(v[at]) else v[at], visible)
     return TARGETS[asked.objective](asked.kernel, sample)
 
 
-def _spaced(count: int, most: int) -> np.ndarray:
+def _space_out(count: int, most: int) -> np.ndarray:
     return np.linspace(0, count - 1, min(count, most)).astype(int)
 
 
@@ -301,7 +301,7 @@ def _best_random(maps: dict[str, list[FeatureMap]], whole: Target) -> tuple[str,
 
     On all rows: these maps are not fitted to any, and the few rows of a judge do not tell them apart.
     """
-    errors = {name: [whole.measured(phi).error for phi in draws] for name, draws in maps.items()}
+    errors = {name: [whole.measure(phi).error for phi in draws] for name, draws in maps.items()}
     name = min(errors, key=lambda each: float(np.mean(np.log(np.clip(errors[each], TINY, 1 / TINY)))))
     return name, maps[name][int(np.argmin(errors[name]))]
 
@@ -315,7 +315,7 @@ def _start(asked: Asked, maps: list[FeatureMap], trainer: Target) -> tuple[MapSp
         if all(spec is not None and (of_all or spec.per_feature) for spec in specs):
             begun = [start_of(spec, asked.kind) for spec in specs]
             whole = Fitted(asked.kernel, asked.kind, begun[0], begun[1], 0.0, "", 0.0)
-            starts.append((trainer.measured(whole).error, len(starts), specs))
+            starts.append((trainer.measure(whole).error, len(starts), specs))
     return min(starts)[2]
 
 

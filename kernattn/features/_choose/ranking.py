@@ -43,11 +43,11 @@ def predict(phi: Any, target: Target) -> Prediction:
     range of float64.
     """
     try:
-        error, of_iid = _expected(phi, target), False
+        error, of_iid = _expected_error(phi, target), False
     except NoClosedForm:
         of_iid = True
         try:
-            error = _expected(_of_iid(phi), target)
+            error = _expected_error(_of_iid(phi), target)
         except NoClosedForm:
             error = np.inf
     return Prediction(error if np.isfinite(error) else np.inf, of_iid)
@@ -62,7 +62,7 @@ def _of_iid(phi: Any) -> FeatureMap:
     return of_iid
 
 
-def _expected(phi: FeatureMap, target: Target) -> float:
+def _expected_error(phi: FeatureMap, target: Target) -> float:
     squares: list[Float64] = [phi.variance(x, y) + phi.bias(x, y) ** 2 for x, y in target.sample.pairs()]
     return geometric_mean(np.sum(target.weights * np.concatenate(squares), axis=(-2, -1)))
 
@@ -123,7 +123,7 @@ def measure_until_decided(
 
 def _redraw(draws: list[Measured], phi: FeatureMap, target: Target, seeds: Sequence[np.random.SeedSequence]) -> None:
     """Measure redraws of a map by the seeds that it has not had."""
-    draws += [target.measured(phi.redraw(np.random.default_rng(seed))) for seed in seeds[len(draws) :]]
+    draws += [target.measure(phi.redraw(np.random.default_rng(seed))) for seed in seeds[len(draws) :]]
 
 
 def _compare_with_uniform(

@@ -63,7 +63,7 @@ def _grows_with_sums(more: str = "") -> Callable[[Kernel, float, float], str]:
     return lambda kernel, sums, differences: f"relative variance near e^(|x + y|^2) / m = {sums:.3g}{more}"
 
 
-def _bounded(more: str = "") -> Callable[[Kernel, float, float], str]:
+def _bounded_terms(more: str = "") -> Callable[[Kernel, float, float], str]:
     def reason(kernel: Kernel, sums: float, differences: float) -> str:
         if kernel.attention_weights:
             return f"relative variance near e^(|x - y|^2) / m = {differences:.3g}, signed"
@@ -101,8 +101,8 @@ ESTIMATORS: dict[str, Estimator] = {
         parameters=_balance,
         reason=_grows_with_sums(", less by means and axes of queries and of keys"),
     ),
-    "trigonometric": Estimator(Trigonometric, has_spectrum, paired=True, reason=_bounded()),
-    "phase": Estimator(Phase, has_spectrum, reason=_bounded(", a random phase adds noise")),
+    "trigonometric": Estimator(Trigonometric, has_spectrum, paired=True, reason=_bounded_terms()),
+    "phase": Estimator(Phase, has_spectrum, reason=_bounded_terms(", a random phase adds noise")),
     "arccosine": Estimator(ArcCosineFeatures, _only(ArcCosine)),
     "sampled": Estimator(AdditiveChi2Features, _only(AdditiveChi2), projected=False),
     "tensor_sketch": Estimator(TensorSketch, _only(Polynomial), projected=False),

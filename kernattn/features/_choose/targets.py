@@ -40,7 +40,7 @@ class Target(ABC):
         """What the squared error of each entry of the kernel counts for, (s, t); one for each kind of values."""
 
     @abstractmethod
-    def measured(self, phi: FeatureMap) -> Measured:
+    def measure(self, phi: FeatureMap) -> Measured:
         """Return the relative squared error of one draw; infinite where it is not finite."""
 
     @property
@@ -77,7 +77,7 @@ class KernelTarget(Target):
         return (np.exp(-2 * log) / self._sizes + 0 * values)[None]
 
     @without_warnings
-    def measured(self, phi: FeatureMap) -> Measured:
+    def measure(self, phi: FeatureMap) -> Measured:
         (values, log), (estimate, unit) = self._exact, _entries(*_features(phi, self.sample))
         return Measured(_clean(np.sum((estimate * np.exp(unit - log) - values) ** 2 / self._sizes)))
 
@@ -157,7 +157,7 @@ class AttentionTarget(Target):
         return geometric_mean(self._of_uniform / self._sizes)
 
     @without_warnings
-    def measured(self, phi: FeatureMap) -> Measured:
+    def measure(self, phi: FeatureMap) -> Measured:
         queries, keys = _features(phi, self.sample)
         rows, visible = _entries(queries, keys)[0], self.sample.visible
         if visible is not None:

@@ -85,8 +85,8 @@ class Composite(FeatureMap):
         )
 
     @property
-    def _shared(self) -> bool:
-        return all(phi._shared for phi in self.maps)
+    def _is_shared(self) -> bool:
+        return all(phi._is_shared for phi in self.maps)
 
     @abstractmethod
     def _join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:

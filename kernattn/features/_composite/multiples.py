@@ -74,8 +74,8 @@ class ScaledMap(FeatureMap):
         return replace(spec, amplitude=amplitude) if spec.per_feature or moderate else None
 
     @property
-    def _shared(self) -> bool:
-        return self.inner._shared
+    def _is_shared(self) -> bool:
+        return self.inner._is_shared
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
         return self._times(self.inner._scaled_features(x, False))

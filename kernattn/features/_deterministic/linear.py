@@ -58,7 +58,7 @@ class Linear(ExactMap):
         return ScaledFeatures(values, zeros(xp, (*x.shape[:-1], 1), dtype, x))
 
     @without_flags
-    def _computed(self, x: Array, key: bool) -> Array:
+    def _compute(self, x: Array, key: bool) -> Array:
         """Return the values alone: to multiply them by e^0 would copy them twice."""
         return namespace(x=x).astype(self.scaled_query(x).values, x.dtype, copy=False)
 

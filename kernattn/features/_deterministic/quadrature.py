@@ -65,12 +65,12 @@ class Quadrature(DeterministicMap):
         return MapSpec("sincos", self.omega * scale, exponent * scale**2 if exponent else None)
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        return self._weighted(x, np.sqrt(np.abs(self.weights)))
+        return self._weigh(x, np.sqrt(np.abs(self.weights)))
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
-        return self._weighted(x, np.sign(self.weights) * np.sqrt(np.abs(self.weights)))
+        return self._weigh(x, np.sign(self.weights) * np.sqrt(np.abs(self.weights)))
 
-    def _weighted(self, x: Array, factors: Float64) -> ScaledFeatures:
+    def _weigh(self, x: Array, factors: Float64) -> ScaledFeatures:
         xp, number = namespace(x=x), len(factors)
         values, log_scale = scaled(x, self._waves)  # (..., n, 2D)
         values = xp.concat([values[..., :number], values[..., number + self._zeros :]], axis=-1)

@@ -162,14 +162,14 @@ class AsymmetricExponential(FeatureMap):
 
     def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for queries x and keys y (..., d)."""
-        return self.inner._moments_times(*self._transformed(x, y))
+        return self.inner._moments_times(*self._transform(x, y))
 
     @without_warnings
     def _tails(self, x: Float64, y: Float64) -> Tails:
-        left, right, _ = self._transformed(x, y)
+        left, right, _ = self._transform(x, y)
         return Tails(self.inner._squared_skewness(left, right), len(self.inner.omega))
 
-    def _transformed(self, x: Float64, y: Float64) -> tuple[Float64, Float64, Float64]:
+    def _transform(self, x: Float64, y: Float64) -> tuple[Float64, Float64, Float64]:
         """Return G(x - a), H(y - b), and the logarithm of what the kernel of x and y is of theirs."""
         scale, a, b = self.kernel.input_scale(self.dim), self.query_mean, self.key_mean
         sizes = (scale, a, b, self.query_transform, self.key_transform)

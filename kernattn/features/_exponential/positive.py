@@ -97,7 +97,7 @@ class Positive(Exponential):
     @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
-        return MapSpec("exp", omega=self._folded(), **self._row_logs(), amplitude=len(self.omega) ** -0.5)
+        return MapSpec("exp", omega=self._fold_scale(), **self._row_logs(), amplitude=len(self.omega) ** -0.5)
 
 
 @final
@@ -111,7 +111,9 @@ class Hyperbolic(Exponential):
     @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
-        return MapSpec("exp_pair", omega=self._folded(), **self._row_logs(), amplitude=(2 * len(self.omega)) ** -0.5)
+        return MapSpec(
+            "exp_pair", omega=self._fold_scale(), **self._row_logs(), amplitude=(2 * len(self.omega)) ** -0.5
+        )
 
     def _moments(self, x: Float64, y: Float64) -> Moments:
         mean, second, cross = super()._moments(x, y)
@@ -159,7 +161,7 @@ class OptimalPositive(Exponential):
         squares = self.omega.square_norms if isinstance(self.omega, Chains) else np.sum(self.omega**2, axis=-1)
         offset = self.tilt * squares + dim / 2 * np.log(stretch)
         amplitude = len(self.omega) ** -0.5
-        return MapSpec("exp", omega=self._folded(stretch), **self._row_logs(), offset=offset, amplitude=amplitude)
+        return MapSpec("exp", omega=self._fold_scale(stretch), **self._row_logs(), offset=offset, amplitude=amplitude)
 
     @property
     def _tilt(self) -> float:

@@ -110,7 +110,7 @@ def hilbert(
     sides = _sides(search, boundary)
     if error is not None:
         return search.fewest(positive_number("error", error), sides)
-    return search.best(_chosen(search, num_features), sides)
+    return search.best(_make_chooser(search, num_features), sides)
 
 
 class _Search(NamedTuple):
@@ -220,7 +220,7 @@ def _sides(search: _Search, boundary: float | None) -> list[tuple[Float64, Float
     return [(centre - boundary * half, centre + boundary * half)]
 
 
-def _chosen(search: _Search, num_features: Any) -> Chosen:
+def _make_chooser(search: _Search, num_features: Any) -> Chosen:
     """Return a function that gives the indices of a box with these sides."""
     d = len(search.low)
     if isinstance(num_features, Sequence) and not isinstance(num_features, str):

@@ -157,16 +157,16 @@ class Hilbert(DeterministicMap):
         self._check_inside(x)
         xp = namespace(x=x)
         x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
-        return ScaledFeatures(self._weighted(xp, x), zeros(xp, (*x.shape[:-1], 1), x.dtype, x))
+        return ScaledFeatures(self._weigh(xp, x), zeros(xp, (*x.shape[:-1], 1), x.dtype, x))
 
     @without_flags
-    def _computed(self, x: Array, key: bool) -> Array:
+    def _compute(self, x: Array, key: bool) -> Array:
         self._check_inside(x)
         xp = namespace(x=x)  # log scales are 0: nothing is multiplied
-        values = self._weighted(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+        values = self._weigh(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
         return xp.astype(values, x.dtype, copy=False)
 
-    def _weighted(self, xp: ModuleType, x: Array) -> Array:
+    def _weigh(self, xp: ModuleType, x: Array) -> Array:
         if self.dim == 1 and self._along[0][1] is None:  # one product fewer
             return self._table(xp, x, 0, False, self._own_scales)
         return self._basis(xp, x) * self._scales_beside(xp, x)
@@ -211,7 +211,7 @@ class Hilbert(DeterministicMap):
         values, slopes = self._axes(xp, x, False), self._axes(xp, x, True)
         scale = self._scales_beside(xp, x)
 
-        def pulled(g: Array) -> tuple[Array, Any]:
+        def pull_back(g: Array) -> tuple[Array, Any]:
             of_scales = to_numpy64(xp.sum(reduce(mul, values, g), axis=0))
             g = g * scale
             parts = []
@@ -220,7 +220,7 @@ class Hilbert(DeterministicMap):
                 parts.append(xp.sum(reduce(mul, others, g * one), axis=-1))
             return xp.stack(parts, axis=-1), self._of_lengthscales(of_scales, x)
 
-        return pulled
+        return pull_back
 
     def _of_lengthscales(self, of_scales: Float64, x: Array) -> Any:
         """Return the cotangents of lengthscales, beside x, from those of the roots of densities (M,)."""

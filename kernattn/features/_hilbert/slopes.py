@@ -30,10 +30,10 @@ def pull_density(kernel: Kernel, omega: Float64, g: Float64) -> Any:
     scale = kernel.input_scale(omega.shape[1])
     z = omega / scale
     value = np.asarray(DENSITIES[type(kernel)](kernel, np, z))
-    return _folded(kernel, g @ (value[:, None] + SLOPES[type(kernel)](kernel, z, value)) / np.prod(scale) * scale)
+    return _fold_axes(kernel, g @ (value[:, None] + SLOPES[type(kernel)](kernel, z, value)) / np.prod(scale) * scale)
 
 
-def _folded(kernel: Stationary, each: Float64) -> Float64:
+def _fold_axes(kernel: Stationary, each: Float64) -> Float64:
     """Return the cotangents of a kernel's lengthscales from those of each axis."""
     return np.asarray(np.sum(each)) if isinstance(kernel.lengthscale, float) else each
 
@@ -49,7 +49,7 @@ def _of_product(kernel: Product, omega: Float64, g: Float64) -> Any:
     for member, tau in zip(kernel.kernels, taus, strict=True):
         assert isinstance(member, Stationary)
         scale = member.input_scale(omega.shape[1])
-        found.append(_folded(member, -2 * scale**3 * (tau @ of_precisions)))
+        found.append(_fold_axes(member, -2 * scale**3 * (tau @ of_precisions)))
     return tuple(found)
 
 

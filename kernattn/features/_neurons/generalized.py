@@ -119,7 +119,7 @@ class Generalized(FeatureMap):
 
     def redraw(self, rng: RNG = None) -> Self:
         m, d = self.omega.shape
-        return replace(self, omega=_scaled(self.scale, self.projection.factors(m, d, generator(rng))))
+        return replace(self, omega=_scale_frequencies(self.scale, self.projection.factors(m, d, generator(rng))))
 
 
 def generalized(
@@ -193,7 +193,7 @@ def generalized(
     if rest:
         raise ParameterError(f"num_features must be a multiple of {count}, the number of functions; got {num_features}")
     omega = spec.factors(m, dim, generator(rng))
-    return Generalized(f, spec, _scaled(scale, omega), scale, h)
+    return Generalized(f, spec, _scale_frequencies(scale, omega), scale, h)
 
 
 def _values(xp: ModuleType, name: str, function: Function, u: Array) -> Array:
@@ -232,5 +232,5 @@ def _check_functions(f: Any, h: Any) -> None:
         raise ParameterError(f"h must be callable, None or one of {', '.join(ROW_FACTORS)}; got {shown(h)}")
 
 
-def _scaled(scale: float, omega: Float64 | Chains) -> Float64 | Chains:
+def _scale_frequencies(scale: float, omega: Float64 | Chains) -> Float64 | Chains:
     return omega.scale(np.ones(omega.dim), scale) if isinstance(omega, Chains) else frozen(scale * omega)

@@ -191,7 +191,7 @@ class Nystrom(FeatureMap):
         host, log = self._root(dtype_name(x))
         root, points = constant(xp, host * np.exp(log), x.dtype, x), constant(xp, landmarks, x.dtype, x)  # type: ignore[arg-type]
 
-        def pulled(g: Array) -> tuple[Array, Any]:
+        def pull_back(g: Array) -> tuple[Array, Any]:
             dx, _, lengthscales = pull_all(kernel, x, points, xp.matmul(g, root))
             if all(leaf is None for leaf in leaves(lengthscales)):
                 return dx, lengthscales
@@ -199,7 +199,7 @@ class Nystrom(FeatureMap):
             of_matrix = constant(xp, self._of_matrix(of_root, dtype_name(x)), x.dtype, x)
             return dx, added(lengthscales, pull_all(kernel, points, points, of_matrix)[2])
 
-        return pulled
+        return pull_back
 
     def _of_kernel(self, kernel: Kernel) -> Self:
         """Return the map of the same landmarks with another kernel."""
@@ -212,7 +212,7 @@ class Nystrom(FeatureMap):
         In its eigenvectors entries are multiplied by :math:`-1 / (a b (a + b))`, a and b the roots of eigenvalues, and
         by :math:`1 / (a (a^2 - b^2))` of a kept direction and a null one (Higham 2008, theorem 3.11).
         """
-        kept = self._kept(dtype)
+        kept = self._find_resolved(dtype)
         values, vectors = np.where(kept, self.eigenvalues, 0.0), self.eigenvectors
         roots = np.sqrt(np.where(kept, values, 1.0))
         a, b = roots[:, None], roots
@@ -224,7 +224,7 @@ class Nystrom(FeatureMap):
         gradient: Float64 = vectors @ (factors * (inner + inner.T) / 2) @ vectors.T
         return gradient
 
-    def _kept(self, dtype: str) -> NDArray[np.bool_]:
+    def _find_resolved(self, dtype: str) -> NDArray[np.bool_]:
         """Return which directions the dtype resolves, (m,)."""
         largest = max(self.eigenvalues[-1], 0.0)
         kept: NDArray[np.bool_] = self.eigenvalues > max(self.cutoff, 10 * float(np.finfo(dtype).eps)) * largest
@@ -238,7 +238,7 @@ class Nystrom(FeatureMap):
         """Return the inverse square root of the landmarks' matrix, of what the dtype resolves, and a log scale."""
         if dtype not in self._roots:
             largest = max(self.eigenvalues[-1], 0.0)
-            kept = self._kept(dtype)
+            kept = self._find_resolved(dtype)
             octaves = round(log2(largest) / 2) if largest > 0 else 0
             octaves = octaves if abs(octaves) > MODERATE else 0
             vectors, roots = self.eigenvectors[:, kept], self.eigenvalues[kept] ** -0.5 * 2.0**octaves

@@ -79,7 +79,7 @@ class RandomFeatureMap(SpecMap):
         return scale
 
     @final
-    def _folded(self, stretch: float = 1.0) -> Float64 | Chains:
+    def _fold_scale(self, stretch: float = 1.0) -> Float64 | Chains:
         """Return the frequencies of unscaled inputs, (D, d): omega times the input scale, times `stretch`."""
         if isinstance(self.omega, Chains):
             return self.omega.scale(self._input_scale, stretch)

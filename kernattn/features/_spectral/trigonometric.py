@@ -33,7 +33,7 @@ class Cosines(RandomFeatureMap):
         """Return the fields that the specs of these maps share."""
         exponent = self.kernel.row_exponent
         weights = exponent * self._input_scale**2 if exponent else None
-        return {"omega": self._folded(), "row_weights": weights}
+        return {"omega": self._fold_scale(), "row_weights": weights}
 
     @final
     def _row_log(self, x: Float64, y: Float64) -> Float64:

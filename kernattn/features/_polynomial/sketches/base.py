@@ -58,7 +58,7 @@ class PolynomialSketch(FeatureMap):
     def _product(self, x: Any, backend: str | None) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
 
-    def _rounded(self, x: Array, backend: str | None, dtype: Any) -> Array:
+    def _round_to(self, x: Array, backend: str | None, dtype: Any) -> Array:
         """Return these features of dense rows in another dtype."""
         features = self._product(x, backend)
         return namespace(features=features).astype(features, dtype, copy=False)
@@ -73,7 +73,7 @@ class PolynomialSketch(FeatureMap):
         return 1
 
     @property
-    def _bounded(self) -> bool:
+    def _is_bounded(self) -> bool:
         """Whether no factor of a feature exceeds the sum of the row's magnitudes, and blocks are independent."""
         return False
 
@@ -99,9 +99,9 @@ class PolynomialSketch(FeatureMap):
 
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        return self._scaled(x, None)
+        return self._compute_scaled(x, None)
 
-    def _scaled(self, x: Array, backend: str | None) -> ScaledFeatures:
+    def _compute_scaled(self, x: Array, backend: str | None) -> ScaledFeatures:
         rows, log_size = unit_rows(self.kernel, x)
         return ScaledFeatures(self._product(rows, backend), self.kernel.degree * log_size)
 
@@ -132,7 +132,7 @@ class PolynomialSketch(FeatureMap):
             kernel=shift_octaves(np, pair.dot**p, p * octaves),
             bias=lambda m: np.zeros_like(pair.dot),
             variance=lambda m: shift_octaves(np, self._pair_variance(pair, m), 2 * p * octaves),
-            size=shift_octaves(np, pair.largest**p, p * octaves) if self._bounded else None,
+            size=shift_octaves(np, pair.largest**p, p * octaves) if self._is_bounded else None,
             block=self._block,
             part=lambda rest: rest % self._step == 0,
         )
@@ -162,5 +162,5 @@ class PolynomialSketch(FeatureMap):
         rows = xp.astype(x, accumulation_dtype(xp, x), copy=False)
         limit = ENDS[dtype_name(rows)].held ** (1 / self.kernel.degree) / self._width
         if anywhere(xp.isfinite(rows) & (xp.abs(rows) > limit / max(1.0, self.kernel.gamma))):
-            return multiply_out(self._scaled(x, backend), x)
-        return self._rounded(augment(self.kernel, rows), backend, x.dtype)
+            return multiply_out(self._compute_scaled(x, backend), x)
+        return self._round_to(augment(self.kernel, rows), backend, x.dtype)

@@ -89,6 +89,6 @@ class ComplexToReal(PolynomialSketch):
         return variance
 
     @property
-    def _bounded(self) -> bool:
+    def _is_bounded(self) -> bool:
         """True for weights that are roots of unity."""
         return self.law == "rademacher"

@@ -79,7 +79,7 @@ class TensorSketch(PolynomialSketch):
         phi: Array = sketch(x, self.index, self._weight, self.buckets)
         return phi
 
-    def _rounded(self, x: Array, backend: str | None, dtype: Any) -> Array:
+    def _round_to(self, x: Array, backend: str | None, dtype: Any) -> Array:
         phi: Array = OP.implementation(x, backend)(x, self.index, self._weight, self.buckets, dtype)
         return phi
 
