@@ -36,4 +36,4 @@ def _put(phi: FeatureMap, given: Any) -> FeatureMap:
 
 _MAPS = of_kernels.Walk(ScaledMap, "inner", (Concatenated, TensorProduct), "maps", _own, _put)
 lengthscales_of = _MAPS.numbers
-with_lengthscales = _MAPS.changed
+with_lengthscales = _MAPS.change

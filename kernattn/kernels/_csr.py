@@ -16,7 +16,7 @@ Blocks = Callable[..., Array]  # an answer of dense rows
 
 def matrix(of: Blocks, x: Any, y: Any) -> Array:
     """Return the kernel matrix (n, k) of rows x and y, or of x with itself, by that of dense rows."""
-    other = _checked(x, y)
+    other = _check_other(x, y)
     out = np.empty((x.shape[0], other.shape[0]), x.dtype)
     for i, rows in dense_blocks(x):
         for j, more in dense_blocks(other):
@@ -26,7 +26,7 @@ def matrix(of: Blocks, x: Any, y: Any) -> Array:
 
 def product(of: Blocks, x: Any, y: Any, v: Array) -> Array:
     """Return the kernel matrix of x and y times v (k,) or (k, c)."""
-    other = _checked(x, y)
+    other = _check_other(x, y)
     if v.ndim not in (1, 2) or v.shape[0] != other.shape[0]:
         raise ShapeError(f"v must be ({other.shape[0]},) or ({other.shape[0]}, c); got shape {tuple(v.shape)}")
     out = np.zeros((x.shape[0], *v.shape[1:]), x.dtype)
@@ -38,13 +38,13 @@ def product(of: Blocks, x: Any, y: Any, v: Array) -> Array:
 
 def diagonal(of: Blocks, x: Any) -> Array:
     """Return k(x_i, x_i) of rows, (n,)."""
-    _checked(x, None)
+    _check_other(x, None)
     return np.concatenate([of(rows) for _, rows in dense_blocks(x)])
 
 
 def pairs(of: Blocks, x: Any, y: Any) -> Array:
     """Return k(x_i, y_i) of rowwise pairs, (n,)."""
-    _checked(x, y)
+    _check_other(x, y)
     if tuple(x.shape) != tuple(y.shape):
         raise ShapeError(f"sparse rows and those beside them must have one shape; got {x.shape} and {tuple(y.shape)}")
     sparse, other = (x, y) if is_sparse(x) else (y, x)
@@ -52,7 +52,7 @@ def pairs(of: Blocks, x: Any, y: Any) -> Array:
     return np.concatenate([of(*(pair if sparse is x else pair[::-1])) for pair in parts])
 
 
-def _checked(x: Any, y: Any) -> Any:
+def _check_other(x: Any, y: Any) -> Any:
     """Return the other rows: those given, or x."""
     for name, rows in (("x", x), ("y", y)):
         if is_sparse(rows):

@@ -35,12 +35,12 @@ class Walk:
             return tuple(map(self.numbers, getattr(one, self.members)))
         return self.own(one)
 
-    def changed(self, one: Any, given: Any) -> Any:
+    def change(self, one: Any, given: Any) -> Any:
         """Return a kernel, or a map, with other numbers, of the form that `numbers` returns."""
         if given is None:
             return one
         if isinstance(one, self.multiple):
-            return replace(one, **{self.inner: self.changed(getattr(one, self.inner), given)})  # type: ignore[type-var]
+            return replace(one, **{self.inner: self.change(getattr(one, self.inner), given)})  # type: ignore[type-var]
         if not isinstance(one, self.joined):
             return self.put(one, given)
         members = getattr(one, self.members)
@@ -49,7 +49,7 @@ class Walk:
                 f"lengthscale must be a tuple of those of {len(members)} members, None of one that stays; "
                 f"got {shown(given)}"
             )
-        changed = tuple(map(self.changed, members, given))
+        changed = tuple(map(self.change, members, given))
         return replace(one, **{self.members: changed})  # type: ignore[type-var]
 
 
@@ -65,7 +65,7 @@ def _put(kernel: Kernel, given: Any) -> Kernel:
 
 _KERNELS = Walk(Scaled, "kernel", (Sum, Product), "kernels", _own, _put)
 lengthscales_of = _KERNELS.numbers
-with_lengthscales = _KERNELS.changed
+with_lengthscales = _KERNELS.change
 
 
 def leaves(numbers: Any) -> list[Any]:
@@ -73,10 +73,10 @@ def leaves(numbers: Any) -> list[Any]:
     return [leaf for each in numbers for leaf in leaves(each)] if isinstance(numbers, tuple) else [numbers]
 
 
-def added(one: Any, other: Any) -> Any:
+def add(one: Any, other: Any) -> Any:
     """Return the sums of two lots of lengthscales."""
     if isinstance(one, tuple):
-        return tuple(added(a, b) for a, b in zip(one, other, strict=True))
+        return tuple(add(a, b) for a, b in zip(one, other, strict=True))
     return None if one is None else one + other
 
 

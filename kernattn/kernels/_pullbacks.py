@@ -81,7 +81,7 @@ def _shares(members: tuple[Kernel, ...], x: Array, y: Array, g: Array) -> list[A
 def _of_squares(slope: Callable[[Any, ModuleType, Array], Array]) -> Callable[..., Pulled]:
     """Return the pullback of a function of the squared distance, of its derivative."""
 
-    def pulled(kernel: Any, xp: ModuleType, x: Array, y: Array, g: Array) -> Pulled:
+    def pull_back(kernel: Any, xp: ModuleType, x: Array, y: Array, g: Array) -> Pulled:
         centre = xp.mean(y, axis=0)
         x, y = x - centre, y - centre
         squares = xp.sum(x * x, axis=-1)[:, None] + xp.sum(y * y, axis=-1) - 2 * xp.matmul(x, xp.matrix_transpose(y))
@@ -90,23 +90,23 @@ def _of_squares(slope: Callable[[Any, ModuleType, Array], Array]) -> Callable[..
         dx = xp.sum(weights, axis=1)[:, None] * x - xp.matmul(weights, y)
         return dx, xp.sum(turned, axis=1)[:, None] * y - xp.matmul(turned, x)
 
-    return pulled
+    return pull_back
 
 
 def _of_products(slope: Callable[[Any, ModuleType, Array], Array]) -> Callable[..., Pulled]:
     """Return the pullback of a function of the inner product, of its derivative."""
 
-    def pulled(kernel: Any, xp: ModuleType, x: Array, y: Array, g: Array) -> Pulled:
+    def pull_back(kernel: Any, xp: ModuleType, x: Array, y: Array, g: Array) -> Pulled:
         weights = g * slope(kernel, xp, xp.matmul(x, xp.matrix_transpose(y)))
         return xp.matmul(weights, y), xp.matmul(xp.matrix_transpose(weights), x)
 
-    return pulled
+    return pull_back
 
 
 def _of_axes(log: Callable[..., Array], slope: Callable[..., Array]) -> Callable[..., Pulled]:
     """Return the pullback of a product over axes of f(x_i - y_i), of log f and its derivative."""
 
-    def pulled(kernel: Any, xp: ModuleType, x: Array, y: Array, g: Array) -> Pulled:
+    def pull_back(kernel: Any, xp: ModuleType, x: Array, y: Array, g: Array) -> Pulled:
         apart = [x[:, None, i] - y[None, :, i] for i in range(x.shape[-1])]
         weights = g * xp.exp(sum(log(kernel, xp, z) for z in apart))
         parts = [weights * slope(kernel, xp, z) for z in apart]
@@ -115,7 +115,7 @@ def _of_axes(log: Callable[..., Array], slope: Callable[..., Array]) -> Callable
             -xp.stack([xp.sum(part, axis=0) for part in parts], axis=-1),
         )
 
-    return pulled
+    return pull_back
 
 
 def _of_matern(kernel: Matern, xp: ModuleType, squares: Array) -> Array:

@@ -44,7 +44,7 @@ __getattr__ = old_names(
     __name__,
     {
         "row_kl": ("kernattn.metrics.attention_kl(estimate, exact)", lambda p, q: attention_kl(q, p)),  # the old order
-        "settled": "kernattn.metrics._settled.settled",
+        "settled": "kernattn.metrics._settled.where_settled",
         "tilted_moment": "kernattn.metrics._tilted.tilted_moment",
     },
 )

@@ -11,7 +11,7 @@ from kernattn.features._moments.pairs import flat_pairs
 SKEWNESS = 0.4  # of a mean up to which Student's 95 % interval covers nearly that (tests/metrics/test_settled.py)
 
 
-def settled(phi: FeatureMap, x: Array, y: Array, redraws: int) -> NDArray[np.bool_]:
+def where_settled(phi: FeatureMap, x: Array, y: Array, redraws: int) -> NDArray[np.bool_]:
     r"""Return where Student's interval holds for the mean of R estimates: :math:`\gamma(t)^2 / (R D) \leq 0.4^2`.
 
     Hall (1988): what Student's interval covers differs from what it says by terms of which the square of the mean's

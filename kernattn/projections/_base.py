@@ -102,14 +102,14 @@ class DirectionalProjection(Projection):
 
     @abstractmethod
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:
-        """Return m rows of norm 1 in the dimension of `_padded`, cut to their first d entries, (m, d)."""
+        """Return m rows of norm 1 in the dimension of `_padded_size`, cut to their first d entries, (m, d)."""
 
-    def _padded(self, d: int) -> int:
+    def _padded_size(self, d: int) -> int:
         return d
 
     def blocks(self, m: int, d: int, /) -> tuple[int, ...]:
-        """Return p, p, ... and what is left of m, p the dimension of `_padded`."""
-        full, rest = divmod(positive_integer("m", m), p := self._padded(positive_integer("d", d)))
+        """Return p, p, ... and what is left of m, p the dimension of `_padded_size`."""
+        full, rest = divmod(positive_integer("m", m), p := self._padded_size(positive_integer("d", d)))
         return (p,) * full + (rest,) * (rest > 0)
 
     @final
@@ -125,7 +125,7 @@ class DirectionalProjection(Projection):
     @final
     def _lengths(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Float64:
         """Return the norms of m rows, (m,)."""
-        norms = law.sample(m, self._padded(d), generator)
+        norms = law.sample(m, self._padded_size(d), generator)
         return couple_norms(norms, self.blocks(m, d), d) if self.norms == "coupled" else norms
 
 

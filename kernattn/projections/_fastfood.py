@@ -56,7 +56,7 @@ class Fastfood(Structured):
         """Return d with norms "chi", for rows cut to d entries are normal again; else what d is padded to."""
         return d if self.norms == "chi" else next_power_of_two(positive_integer("d", d))
 
-    def _padded(self, d: int) -> int:
+    def _padded_size(self, d: int) -> int:
         return next_power_of_two(d)
 
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:

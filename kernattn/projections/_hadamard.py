@@ -88,7 +88,7 @@ class Hadamard(Structured):
             "no closed form is known for means with Hadamard chains: their directions are uniform only as d grows"
         )
 
-    def _padded(self, d: int) -> int:
+    def _padded_size(self, d: int) -> int:
         return next_power_of_two(d)
 
     def factors(self, m: int, d: int, /, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Chains:

@@ -24,7 +24,7 @@ from kernattn._runtime.checks import instance_of, shown
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.features._lengthscales import lengthscales_of, with_lengthscales
-from kernattn.kernels._lengthscales import added, beside, leaves
+from kernattn.kernels._lengthscales import add, beside, leaves
 from kernattn.solvers._check import as_numbers, check_beside, check_map_takes
 from kernattn.solvers._gp import GaussianProcess, gp
 from kernattn.solvers._gp_pullbacks import lacking_of, of_mean, of_variance, pull_own
@@ -330,7 +330,7 @@ def _prediction(phi: FeatureMap, x: Float64, y: Float64, new: Float64, noise: Fl
         of_new, lengthscales = pull(mean.features + variance.features)
         kernel = process._kernel_beside()
         grads["new"] = (of_new if kernel is None else of_new + pull_own(kernel, rows, variance.own)).reshape(new.shape)
-        grads["lengthscale"] = added(grads["lengthscale"], lengthscales)
+        grads["lengthscale"] = add(grads["lengthscale"], lengthscales)
         grads["y"] = grads["y"].reshape(y.shape)
         grads["noise"] = _of_scale(mean.noise + variance.noise, noise)
         grads["amplitude"] = _of_scale(mean.amplitude + variance.amplitude, amplitude)
@@ -355,7 +355,7 @@ def _of_rows(phi: FeatureMap, x: Float64, y: Float64, gram: Float64, cross: Floa
         lengthscales.append(numbers)
     total = lengthscales[0]
     for more in lengthscales[1:]:
-        total = added(total, more)
+        total = add(total, more)
     return {"x": np.concatenate(of_x), "y": np.concatenate(of_y), "lengthscale": total}
 
 

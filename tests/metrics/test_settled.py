@@ -1,4 +1,4 @@
-"""`settled` says where Student's interval holds: the skewness against quadrature, the coverage against draws."""
+"""`where_settled` says where Student's interval holds: the skewness against quadrature, the coverage against draws."""
 
 from itertools import product
 
@@ -9,7 +9,7 @@ from scipy.special import stdtrit
 
 import kernattn as ka
 from kernattn.errors import DTypeError, NoClosedForm, ParameterError, ShapeError
-from kernattn.metrics._settled import settled
+from kernattn.metrics._settled import where_settled
 from kernattn.metrics._tilted import tilted_moment
 
 K = ka.kernels
@@ -44,8 +44,8 @@ def test_tilted_skewness_against_quadrature(tilt, cut):
     same = ka.features.DenseExponential(phi.kernel, phi.projection, phi.omega, np.full(1, tilt), np.eye(1))
     found = [each._tails(x, x).squared_skewness for each in (phi, same)]
     if cut:  # 1 - 12 A < 0: no third moment
-        assert not settled(phi, x, x, 10**9)
-        assert not settled(same, x, x, 10**9)
+        assert not where_settled(phi, x, x, 10**9)
+        assert not where_settled(same, x, x, 10**9)
         return
     b = np.sqrt(1 - 4 * tilt)
     want = by_quadrature(lambda u, w, v: np.exp(2 * tilt * u**2 + b * v * u), 1.2, 0.0)
@@ -64,7 +64,7 @@ def test_printed_intervals_cover(estimator, projection):
     kernel = K.Softmax(1.0)
     rng = np.random.default_rng(1)
     phi = ka.random_features(kernel, d, m, estimator, projection, rng=0)
-    known, exact = settled(phi, x, y, redraws), kernel.pairs(x, y)
+    known, exact = where_settled(phi, x, y, redraws), kernel.pairs(x, y)
     # the draws of all studies at once: blocks of a large map are those of small ones
     many = ka.random_features(kernel, d, m * redraws * studies, estimator, projection, rng=rng)
     q, k = many.query(x), many.key(y)
@@ -90,22 +90,22 @@ def test_every_map_answers_or_says_that_nothing_is_known():
         if (estimator, projection) in {("favor_sharp", "moment_matched"), ("favor_sharp_asymmetric", "moment_matched")}:
             continue
         phi = ka.random_features(K.Softmax(), 4, 16, estimator, projection, data=x[:, 0], rng=0)
-        found = settled(phi, x, y, 1000)
+        found = where_settled(phi, x, y, 1000)
         assert found.shape == (5, 3)
         assert found.all()
-    assert settled(ka.features.taylor2(), x, y, 1).all()
+    assert where_settled(ka.features.taylor2(), x, y, 1).all()
     with pytest.raises(NoClosedForm, match="nothing is known of the tails of TensorSketch"):
-        settled(ka.random_features(K.Polynomial(2), 4, 16, rng=0), x, y, 8)
+        where_settled(ka.random_features(K.Polynomial(2), 4, 16, rng=0), x, y, 8)
 
 
 def test_refusals():
     phi = ka.random_features(K.Softmax(), 4, 8, rng=0)
     with pytest.raises(DTypeError, match="FeatureMap"):
-        settled("positive", np.ones((1, 4)), np.ones((1, 4)), 8)
+        where_settled("positive", np.ones((1, 4)), np.ones((1, 4)), 8)
     with pytest.raises(ShapeError, match="d = 4"):
-        settled(phi, np.ones((1, 3)), np.ones((1, 3)), 8)
+        where_settled(phi, np.ones((1, 3)), np.ones((1, 3)), 8)
     with pytest.raises(ParameterError, match="redraws must be a positive integer"):
-        settled(phi, np.ones((1, 4)), np.ones((1, 4)), 0)
+        where_settled(phi, np.ones((1, 4)), np.ones((1, 4)), 0)
 
 
 @pytest.mark.statistical
@@ -116,7 +116,7 @@ def test_tilted_frequencies_reach_the_tail(estimator, projection):
     x = np.array([[0.5, 0.2, 0.0], [1.5, -0.5, 1.0], [2.0, 2.0, 1.0]])
     y = np.array([[0.4, 0.0, 0.1], [1.0, 0.5, 1.0], [2.0, 2.0, 1.0]])
     phi = ka.random_features(K.Softmax(1.0), 3, 32, estimator, projection, rng=0)
-    assert not settled(phi, x, y, 100)[1:].all()
+    assert not where_settled(phi, x, y, 100)[1:].all()
     moments = phi._moments(x, y)
     for power, want in ((1, moments.mean), (2, moments.second)):
         value, low, high = tilted_moment(phi, x, y, power=power, confidence=1 - 1e-5)
@@ -163,12 +163,12 @@ def test_infinite_moments_are_refused():
 )
 def test_a_factor_leaves_tails_as_they_are(phi):
     x, y = np.random.default_rng(0).standard_normal((2, 9, 4))
-    assert np.array_equal(settled(2.0 * phi, x, y, 8), settled(phi, x, y, 8))
-    assert settled(ka.random_features(2 * K.Softmax(), 4, 16, rng=0), 0.1 * x, 0.1 * y, 50).all()
+    assert np.array_equal(where_settled(2.0 * phi, x, y, 8), where_settled(phi, x, y, 8))
+    assert where_settled(ka.random_features(2 * K.Softmax(), 4, 16, rng=0), 0.1 * x, 0.1 * y, 50).all()
 
 
 def test_features_of_logarithms_have_the_tails_of_features():
     phi = ka.random_features(K.SkewedChi2(), 4, 16, projection="iid", rng=0)
     x, y = np.exp(np.random.default_rng(0).standard_normal((2, 9, 4)))
     c = phi.kernel.skewedness
-    assert np.array_equal(settled(phi, x, y, 2), settled(phi.inner, np.log(x + c), np.log(y + c), 2))
+    assert np.array_equal(where_settled(phi, x, y, 2), where_settled(phi.inner, np.log(x + c), np.log(y + c), 2))

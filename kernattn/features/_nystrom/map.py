@@ -36,7 +36,7 @@ from kernattn.features._data import checked_csr
 from kernattn.features._moments.pairs import bias_of
 from kernattn.features._nystrom.gram import BLOCK
 from kernattn.kernels import Kernel
-from kernattn.kernels._lengthscales import added, leaves
+from kernattn.kernels._lengthscales import add, leaves
 from kernattn.kernels._pullbacks import has_pullback, pull_all
 from kernattn.ops.features import OP
 
@@ -197,7 +197,7 @@ class Nystrom(FeatureMap):
                 return dx, lengthscales
             of_root = to_numpy64(xp.matmul(xp.matrix_transpose(kernel(x, points)), g))
             of_matrix = constant(xp, self._of_matrix(of_root, dtype_name(x)), x.dtype, x)
-            return dx, added(lengthscales, pull_all(kernel, points, points, of_matrix)[2])
+            return dx, add(lengthscales, pull_all(kernel, points, points, of_matrix)[2])
 
         return pull_back
 

@@ -12,7 +12,7 @@ from kernattn._warmup import preparation
 from kernattn.errors import NoClosedForm
 from kernattn.features import ESTIMATORS, FeatureMap, random_features
 from kernattn.kernels import Gaussian
-from kernattn.metrics._settled import settled
+from kernattn.metrics._settled import where_settled
 from kernattn.projections import DirectionalProjection, Orthogonal, Pair, Projection, resolve
 from kernattn.studies._palette import UNIFORM, arrangement
 from kernattn.studies._panels import draw_bars, set_logarithmic
@@ -88,9 +88,9 @@ def sweep(**asked: Any) -> Sweep:
             fields |= {"ratio_predicted": None, "bias_predicted": None}
         tails = phi(cell["estimator"], "iid", cell["d"])
         return fields | {
-            "bias_settled": settled(tails, x, y, stop.draws),
+            "bias_settled": where_settled(tails, x, y, stop.draws),
             # the square of an exponential term is the term of inputs twice as long
-            "ratio_settled": _bounded(cell["estimator"]) or settled(tails, 2 * x, 2 * y, stop.draws),
+            "ratio_settled": _bounded(cell["estimator"]) or where_settled(tails, 2 * x, 2 * y, stop.draws),
         }
 
     return Sweep(

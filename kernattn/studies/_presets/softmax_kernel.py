@@ -10,7 +10,7 @@ from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.features import FeatureMap, Positive, random_features
 from kernattn.kernels import Softmax
-from kernattn.metrics._settled import settled
+from kernattn.metrics._settled import where_settled
 from kernattn.metrics._tilted import tilted_moment
 from kernattn.projections import Iid
 from kernattn.studies._palette import GREY, VERMILION, look_of
@@ -49,9 +49,9 @@ def sweep(**asked: Any) -> Sweep:
             **_tilted(phi(cell), x[PLACE], y[PLACE]),
             "exact": KERNEL.pairs(x, y),
             "variance_predicted": phi(cell).variance(x, y),
-            "bias_settled": settled(phi(cell), x, y, stop.draws),
+            "bias_settled": where_settled(phi(cell), x, y, stop.draws),
             # the square of an exponential term is the term of inputs twice as long
-            "variance_settled": settled(phi(cell), 2 * x, 2 * y, stop.draws),
+            "variance_settled": where_settled(phi(cell), 2 * x, 2 * y, stop.draws),
         }
 
     return Sweep(

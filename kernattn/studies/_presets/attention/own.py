@@ -11,7 +11,7 @@ from kernattn._runtime.checks import shown
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Kernel
-from kernattn.metrics._settled import settled
+from kernattn.metrics._settled import where_settled
 from kernattn.studies._worker import load_named
 
 
@@ -73,8 +73,8 @@ def make_map(kernel: Kernel, data: Float64, num_features: int, estimator: str, p
 
 
 def find_settled(phi: FeatureMap, x: Float64, y: Float64, redraws: int) -> NDArray[np.bool_]:
-    """Return the answer of `metrics.settled`; nothing is settled of a map whose tails are not known."""
+    """Return the answer of `where_settled`; nothing is settled of a map whose tails are not known."""
     try:
-        return settled(phi, x, y, redraws)
+        return where_settled(phi, x, y, redraws)
     except NoClosedForm:
         return np.zeros(len(x), bool)

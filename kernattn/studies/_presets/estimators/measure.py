@@ -14,7 +14,7 @@ from kernattn.errors import NoClosedForm
 from kernattn.features import FeatureMap, estimators, fit, random_features
 from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.metrics import attention_mse, median_and_ci
-from kernattn.metrics._settled import settled
+from kernattn.metrics._settled import where_settled
 from kernattn.studies._means import means
 from kernattn.studies._presets.attention.tokens import DIM, SOURCES, shipped_tokens, unseen_tokens
 from kernattn.studies._presets.preset import Options
@@ -109,7 +109,7 @@ def sweep(**asked: Any) -> Sweep:
             return None, np.zeros(given.entries.shape, bool)
         x, y = given.q[:, None], given.k[None]
         # the square of an exponential term is the term of rows twice as long
-        seen = np.asarray(is_signed(phi(cell)) | settled(phi(cell), 2 * x, 2 * y, stop.draws))
+        seen = np.asarray(is_signed(phi(cell)) | where_settled(phi(cell), 2 * x, 2 * y, stop.draws))
         try:
             return np.asarray(phi(cell).variance(x, y)), seen
         except NoClosedForm:
