@@ -25,7 +25,9 @@ def is_traced(tree: Any) -> bool:
     return any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(tree))
 
 
-def called(host: Host, results: Host, args: tuple[Any, ...], *, apart: bool = False, staged: Host | None = None) -> Any:
+def call_host(
+    host: Host, results: Host, args: tuple[Any, ...], *, apart: bool = False, staged: Host | None = None
+) -> Any:
     """Call `host` with arrays of equally many leading axes, tuples of them, and None; `results` tells its shapes.
 
     What `vmap` maps is one call with one more leading axis, or, if they are to stay `apart`, a call for each item. In
@@ -41,7 +43,7 @@ def called(host: Host, results: Host, args: tuple[Any, ...], *, apart: bool = Fa
         args = jax.tree.map(lambda x, has: x if has else jnp.broadcast_to(x, (size, *x.shape)), args, tuple(mapped))
 
         def one(args: tuple[Any, ...]) -> Any:
-            return called(host, results, args, apart=apart, staged=staged)
+            return call_host(host, results, args, apart=apart, staged=staged)
 
         cotangents = jax.lax.map(one, args) if apart else one(args)
         return cotangents, jax.tree.map(lambda x: True, cotangents)
@@ -71,7 +73,7 @@ def differentiable(rule: Any, *args: Any) -> Any:
     """Return the outputs of a rule; its pullback is the rule's, which has none of its own."""
 
     def value(*args: Any) -> Any:
-        return called(rule.value, rule.results, args, apart=rule.apart, staged=rule.staged)
+        return call_host(rule.value, rule.results, args, apart=rule.apart, staged=rule.staged)
 
     def forward(*args: Any) -> tuple[Any, Any]:
         out, kept = _once(rule, rule.forward, rule.forms)(*args)
@@ -94,7 +96,7 @@ def differentiable(rule: Any, *args: Any) -> Any:
 
 def _once(rule: Any, host: Host, results: Host) -> Host:
     """Return a function that calls `host`, and says what has derivatives of what it makes."""
-    run: Any = jax.custom_jvp(lambda *args: called(host, results, args, apart=rule.apart))
+    run: Any = jax.custom_jvp(lambda *args: call_host(host, results, args, apart=rule.apart))
 
     def refuse(primals: Any, tangents: Any) -> Any:
         raise BackendUnavailable(rule.no_second)

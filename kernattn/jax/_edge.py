@@ -22,7 +22,7 @@ from kernattn.ops.records import RECORDS
 NAMES = tuple(map(tree_util.GetAttrKey, LinearState._fields[:3]))
 
 
-def _made(fingerprint: int, arrays: tuple[Any, Any, Any]) -> LinearState:
+def _make_state(fingerprint: int, arrays: tuple[Any, Any, Any]) -> LinearState:
     s, z, peak = arrays
     return LinearState(s, z, peak, fingerprint)
 
@@ -30,7 +30,7 @@ def _made(fingerprint: int, arrays: tuple[Any, Any, Any]) -> LinearState:
 tree_util.register_pytree_with_keys(  # the draw is no array: it is compared where JAX traces, too
     LinearState,
     lambda state: (tuple(zip(NAMES, state[:3], strict=True)), state.fingerprint),
-    _made,
+    _make_state,
     lambda state: (state[:3], state.fingerprint),
 )
 
@@ -68,7 +68,7 @@ def hand_over(library: Jax, name: str, backend: str | None, arguments: tuple[Any
         made = differentiable(rule, *_with_equal_leads(record, leaves))
     except CannotLend:  # arrays that are not traced, and that loops do not take
         return NotImplemented
-    return _returned(record, made, leaves)
+    return _give_back(record, made, leaves)
 
 
 def _fits(argument: Any) -> bool:
@@ -96,7 +96,7 @@ def _with_equal_leads(record: Record, leaves: list[Any]) -> list[Any]:
     ]
 
 
-def _returned(record: Record, made: tuple[Any, ...], leaves: list[Any]) -> Any:
+def _give_back(record: Record, made: tuple[Any, ...], leaves: list[Any]) -> Any:
     """Return results as the op does, with the leading axes of its inputs as they were given."""
     parts = iter(made)
     outputs: list[Any] = []

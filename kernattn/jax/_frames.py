@@ -30,10 +30,10 @@ def in_frames(q_spec: MapSpec, k_spec: MapSpec, learns: bool) -> Callable[..., A
     """
     if learns or not (q_spec.direct and k_spec.direct) or missing("cpu") is not None or not _is_known():
         return None
-    return partial(_staged, q_spec, k_spec)
+    return partial(_run_staged, q_spec, k_spec)
 
 
-def _staged(q_spec: MapSpec, k_spec: MapSpec, *leaves: Any) -> tuple[Any, ...]:
+def _run_staged(q_spec: MapSpec, k_spec: MapSpec, *leaves: Any) -> tuple[Any, ...]:
     """Return the output and the sums after the token, to be computed when XLA calls."""
     given = dict(zip((leaf.name for leaf in RECORDS["step"].leaves), leaves, strict=True))
     state = PeakedSum(*(given[f"state_{part}"] for part in PeakedSum._fields))
@@ -55,7 +55,7 @@ def _staged(q_spec: MapSpec, k_spec: MapSpec, *leaves: Any) -> tuple[Any, ...]:
         _as_int32(q_numbers), q_constants, _as_int32(k_numbers), k_constants,
         *(x.astype(wide) for x in (q, k, v)), jnp.zeros(0, wide), admits, _as_int32(who.table), *state,
     )  # fmt: skip
-    return _narrowed(out, v.dtype), *after
+    return _narrow(out, v.dtype), *after
 
 
 def _form(x: Any) -> Any:
@@ -67,7 +67,7 @@ def _as_int32(integers: Any) -> Any:
     return integers.view(np.int32)
 
 
-def _narrowed(out: Any, dtype: Any) -> Any:
+def _narrow(out: Any, dtype: Any) -> Any:
     """Return outputs in a dtype, held to what it can say; infinity and NaN stay."""
     if out.dtype == dtype:
         return out

@@ -55,7 +55,7 @@ class Rule:
     def forms(self, *leaves: Any) -> tuple[Any, Any]:
         """Return the forms of the value, and of what the pullback needs."""
         forms = self._forms(leaves)
-        return self._public(forms), self._kept(forms)
+        return self._public(forms), self._select_kept(forms)
 
     def backward_forms(self, leaves: Any, value: Any, kept: Any, g: Any) -> Any:
         """Return the forms of the cotangents of the leaves."""
@@ -74,7 +74,7 @@ class Rule:
     def forward(self, *leaves: Any) -> tuple[Any, Any]:
         """Return the leaves of what the op returns, and those that the pullback needs."""
         made = self.record.output_leaves(self.record.forward(_way, self.record.whole(leaves, self.constants)))
-        return self._public(made), self._kept(made)
+        return self._public(made), self._select_kept(made)
 
     def backward(self, leaves: Any, value: Any, kept: Any, g: Any) -> tuple[Any, ...]:
         """Return the cotangents of the leaves."""
@@ -116,7 +116,7 @@ class Rule:
         pairs = [(output, next(parts)) for output in self.record.outputs for _ in output.leaves]
         return tuple(x for output, x in pairs if self._is_public(output))
 
-    def _kept(self, leaves: list[Any]) -> tuple[Any, ...]:
+    def _select_kept(self, leaves: list[Any]) -> tuple[Any, ...]:
         named = zip((leaf.name for output in self.record.outputs for leaf in output.leaves), leaves, strict=True)
         by_name = dict(named)
         return tuple(by_name[name] for output in self.record.outputs for name in output.kept_leaves)
