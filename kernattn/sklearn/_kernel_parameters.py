@@ -13,16 +13,16 @@ from kernattn.kernels import Kernel, Product, Sum
 MARK = "__"  # between the name of a parameter and that of a parameter of its own
 
 
-def nested(name: str, value: Any) -> dict[str, Any]:
+def nested_parameters(name: str, value: Any) -> dict[str, Any]:
     """Return the parameters of a kernel and of the kernels that it is made of, after its name; none of other values."""
     parameters: dict[str, Any] = {}
     for own, each in _parameters(value).items():
         parameters[f"{name}{MARK}{own}"] = each
-        parameters |= nested(f"{name}{MARK}{own}", each)
+        parameters |= nested_parameters(f"{name}{MARK}{own}", each)
     return parameters
 
 
-def changed(name: str, value: Any, given: dict[str, Any]) -> Any:
+def change(name: str, value: Any, given: dict[str, Any]) -> Any:
     """Return a kernel with other parameters, given after its name; those of its members after their own names."""
     known = _parameters(value)
     direct: dict[str, Any] = {}
@@ -36,7 +36,7 @@ def changed(name: str, value: Any, given: dict[str, Any]) -> Any:
         else:
             direct[own] = each
     for own, more in deeper.items():
-        direct[own] = changed(f"{name}{MARK}{own}", direct.get(own, known[own]), more)
+        direct[own] = change(f"{name}{MARK}{own}", direct.get(own, known[own]), more)
     if isinstance(value, Sum | Product):
         return replace(value, kernels=tuple((known | direct).values()))
     return replace(value, **direct)

@@ -22,7 +22,7 @@ from kernattn.kernels import (
 )
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import check_rows, pick_labels, seed_of
-from kernattn.sklearn._kernel_parameters import MARK, changed, nested
+from kernattn.sklearn._kernel_parameters import MARK, change, nested_parameters
 from kernattn.sklearn._lengthscale import usual_projection
 
 SAMPLE = 2048  # rows that estimators shaped by data look at
@@ -135,14 +135,14 @@ class MapEstimator(ToldKeywords, BaseEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return parameters by name; deep ones are those of the kernel, kernel__lengthscale and others, beside it."""
         params: dict[str, Any] = super().get_params(deep=False)
-        return params | nested("kernel", params["kernel"]) if deep and "kernel" in params else params
+        return params | nested_parameters("kernel", params["kernel"]) if deep and "kernel" in params else params
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name. Those of the kernel, such as kernel__lengthscale, take another kernel's place."""
         of_kernel = {name: params.pop(name) for name in list(params) if name.startswith(f"kernel{MARK}")}
         if of_kernel:
             before = params.get("kernel", getattr(self, "kernel", None))
-            params["kernel"] = changed("kernel", before, of_kernel)
+            params["kernel"] = change("kernel", before, of_kernel)
             if params.get("lengthscale", getattr(self, "lengthscale", None)) is not None:
                 _check_seen(before, params["kernel"])
         super().set_params(**params)

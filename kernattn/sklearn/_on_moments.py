@@ -62,7 +62,7 @@ class OnMoments(RandomMapEstimator, ABC):
         The equations are solved when a prediction, or a coordinate, is asked for. A lengthscale or landmarks that data
         choose are those of the first rows for good; a warning says so where these are fewer than 100.
         """
-        first = not self._begun
+        first = not self._has_begun
         self._take(X, y, sample_weight, first)
         self._warn_of_few(first)
         return self
@@ -117,7 +117,7 @@ class OnMoments(RandomMapEstimator, ABC):
         return draw_tuned(self, x, weights, linear, None if y is None else tune)
 
     @property
-    def _begun(self) -> bool:
+    def _has_begun(self) -> bool:
         return hasattr(self, "moments_")
 
     @property

@@ -79,7 +79,7 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         x, y, weights = without_zeros(x, to_numpy64(y), check_weights(sample_weight, x))
         if self.ridge is not None:
             check_ridge(self.ridge, 1)
-        phi = draw_for_numbers(self, x, _seen(y, weights, self.loss), weights)
+        phi = draw_for_numbers(self, x, _judging_targets(y, weights, self.loss), weights)
         own = {"loss": self.loss, "quantile": self.quantile, "epsilon": self.epsilon}
         self._solve(linear_model, x, phi, y, weights, self.ridge, **own)
         return self
@@ -95,7 +95,7 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         return tags
 
 
-def _seen(y: Float64, weights: Float64 | None, loss: str) -> Float64:
+def _judging_targets(y: Float64, weights: Float64 | None, loss: str) -> Float64:
     """Return the targets by which squared errors choose a lengthscale."""
     if loss == "poisson":
         return np.sqrt(np.maximum(y, 0.0))

@@ -135,12 +135,12 @@ class NystromFeatures(_Features):
     kernel_params: Any = None
 
     @property
-    def _precomputed(self) -> bool:
+    def _is_precomputed(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
 
     @property
     def _sparse_format(self) -> str | bool:
-        takes_none = self._precomputed or self._of_pairs or self.method == "kmeans"
+        takes_none = self._is_precomputed or self._of_pairs or self.method == "kmeans"
         return False if takes_none else "csr"
 
     @property
@@ -151,7 +151,7 @@ class NystromFeatures(_Features):
         kernel: Any = self.kernel
         if self.kernel_params is not None and not self._of_pairs:
             raise ParameterError(f"kernel_params are for a function that is the kernel; got kernel={shown(kernel)}")
-        if not (self._of_pairs or self._precomputed):
+        if not (self._of_pairs or self._is_precomputed):
             kernel = make_kernel(kernel, self.lengthscale, x, None)
         elif self.lengthscale is not None:
             raise ParameterError(f"lengthscale must be None for kernel={shown(kernel)}; got {shown(self.lengthscale)}")
@@ -161,7 +161,7 @@ class NystromFeatures(_Features):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self._precomputed
+        tags.input_tags.pairwise = self._is_precomputed
         return tags
 
 

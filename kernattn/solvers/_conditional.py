@@ -16,7 +16,7 @@ from kernattn._runtime.random import RNG, generator
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 from kernattn.solvers._quadratic import upper_tail
 from kernattn.solvers._sample_tests import ROUNDING, SampleTest
-from kernattn.solvers._smoothers import BLOCK, AdditiveSmoother, Smoother, gaussian, inverse_root, smooth, turned
+from kernattn.solvers._smoothers import BLOCK, AdditiveSmoother, Smoother, gaussian, inverse_root, smooth, transpose
 
 FEWEST = 20  # rows
 SCALES = 1.0, 3.0  # of the kernels of z, by half the root mean square distance of two rows
@@ -92,11 +92,11 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
             raise DTypeError(f"{name} must hold real numbers; got {dtype_name(rows)}")
         if not rows.ndim:
             raise ShapeError(f"{name} must be rows, (..., n, d) or (n,); got a number")
-    a, b, c = _checked(x=x, y=y, z=z)
+    a, b, c = _check_rows(x=x, y=y, z=z)
     lead = x.shape[:-2]
     a, b, c = (_scores(rows, x) for rows in (a, b, c))
     n, dim, random = c.shape[1], c.shape[2], generator(rng)
-    marks = _picked(c, min(num_features, n // 2), random)
+    marks = _pick(c, min(num_features, n // 2), random)
     unit = sqrt(dim / 2)
     joint = [Smoother(c, marks, unit * scale) for scale in (SCALES if dim > 1 else (ONE, *SCALES))]
     others = [AdditiveSmoother(c, PLACES, ALONE)] if dim > 1 else []
@@ -110,7 +110,7 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     return SampleTest(statistics, p_values)
 
 
-def _checked(**arrays: Array) -> list[Float64]:
+def _check_rows(**arrays: Array) -> list[Float64]:
     """Return rows (b, n, d) on the host, which fit each other and vary."""
     roots = []
     shapes, alike = [tuple(v.shape) for v in arrays.values()], arrays["z"].shape[: max(1, arrays["z"].ndim - 1)]
@@ -171,21 +171,21 @@ def _root(slopes: Array) -> Array:
     values, vectors = xp.linalg.eigh(slopes)
     values = xp.clip(values, min=0.0)
     shares = dim * values / (xp.sum(values, axis=1, keepdims=True) + ENERGY)
-    return (vectors * shares[:, None, :] ** 0.5) @ turned(vectors)
+    return (vectors * shares[:, None, :] ** 0.5) @ transpose(vectors)
 
 
 def _principal(rows: Array, count: int, scale: float, random: np.random.Generator) -> Array:
     """Return principal components (b, n, count) of a Gaussian kernel's features, whose variances add to 1."""
     xp, n = namespace(rows=rows), rows.shape[1]
-    marks, scale = _picked(rows, min(LANDMARKS, n), random), scale * sqrt(rows.shape[2] / 2)
+    marks, scale = _pick(rows, min(LANDMARKS, n), random), scale * sqrt(rows.shape[2] / 2)
     features = gaussian(rows, marks, scale) @ inverse_root(gaussian(marks, marks, scale))
     features = features - xp.mean(features, axis=1, keepdims=True)
-    values, vectors = xp.linalg.eigh(turned(features) @ features / n)
+    values, vectors = xp.linalg.eigh(transpose(features) @ features / n)
     unit = xp.sqrt(xp.sum(xp.clip(values[:, -count:], min=0.0), axis=1) + ENERGY)
     return features @ vectors[:, :, -count:] / unit[:, None, None]
 
 
-def _picked(rows: Array, count: int, random: np.random.Generator) -> Array:
+def _pick(rows: Array, count: int, random: np.random.Generator) -> Array:
     """Return some of the rows, the same of each test."""
     xp, n = namespace(rows=rows), rows.shape[1]
     chosen = np.sort(random.choice(n, count, replace=False))
@@ -204,7 +204,7 @@ def _sum_products(parts: list[tuple[Array, Array]], weights: Array) -> tuple[Flo
         pairs = r[:, here, :, None] * s[:, here, None, :]
         products = pairs[..., None] * weights[:, here, None, None, :]
         products = xp.reshape(products, (batch, products.shape[1], width))
-        total, gram = total + xp.sum(products, axis=1), gram + turned(products) @ products
+        total, gram = total + xp.sum(products, axis=1), gram + transpose(products) @ products
     left = ((1 - taken / n)[:, :, None] * (1 - also / n)[:, None, :]) ** -0.25
     scale = xp.reshape(left[..., None] * xp.ones_like(weights[:, :1, None, :]), (batch, width))
     gram = gram / n * scale[:, :, None] * scale[:, None, :]

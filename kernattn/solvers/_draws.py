@@ -123,13 +123,13 @@ class Draws:
             g = xp.reshape(like("the cotangent", cotangent, out), (-1, self._weights.shape[1]))
             rows = xp.reshape(x, (-1, x.shape[-1]))
             size = BLOCK // max(self._weights.shape)
-            parts = [self._pulled(rows[here, :], g[here, :]) for here in strips(rows.shape[0], size)]
+            parts = [self._pull_back(rows[here, :], g[here, :]) for here in strips(rows.shape[0], size)]
             dx = parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
             return DrawsGradients(xp.reshape(dx, tuple(x.shape)))
 
         return out, pullback
 
-    def _pulled(self, x: Array, g: Array) -> Array:
+    def _pull_back(self, x: Array, g: Array) -> Array:
         """Return the cotangents of rows x (n, d) from those of values (n, c count)."""
         wide = widen(x)
         xp = namespace(x=wide)

@@ -112,7 +112,7 @@ def log_evidence(
     >>> bool(pullback(np.ones_like(value)).lengthscale > 0)
     True
     """
-    asked = _asked(_evidence, phi, x, y, None, noise, amplitude, lengthscale)
+    asked = _make_request(_evidence, phi, x, y, None, noise, amplitude, lengthscale)
     return call_hosted(asked, *asked.given)[0]
 
 
@@ -156,21 +156,21 @@ def predict(
     >>> bool(abs(found.mean[0] - np.sin(0.5)) < 0.1)
     True
     """
-    asked = _asked(_prediction, phi, x, y, new, noise, amplitude, lengthscale)
+    asked = _make_request(_prediction, phi, x, y, new, noise, amplitude, lengthscale)
     return Prediction(*call_hosted(asked, *asked.given))
 
 
 def _vjp_of_evidence(x: Array, y: Array, phi: FeatureMap, **given: Any) -> tuple[Array, Callable[[Any], Any]]:
-    asked = _asked(_evidence, phi, x, y, None, **given)
-    (value,), pulled = asked.made()
+    asked = _make_request(_evidence, phi, x, y, None, **given)
+    (value,), pulled = asked.compute()
     return value, lambda g: LogEvidenceGradients(**pulled((like("the cotangent", g, value),)))
 
 
 def _vjp_of_prediction(
     x: Array, y: Array, new: Array, phi: FeatureMap, **given: Any
 ) -> tuple[Prediction, Callable[[Any], Any]]:
-    asked = _asked(_prediction, phi, x, y, new, **given)
-    outputs, pulled = asked.made()
+    asked = _make_request(_prediction, phi, x, y, new, **given)
+    outputs, pulled = asked.compute()
 
     def pullback(g: Any) -> PredictGradients:
         if not isinstance(g, tuple) or len(g) != 2:
@@ -220,7 +220,7 @@ class Asked(Hosted):
 
         return outputs, pull
 
-    def made(self) -> tuple[tuple[Array, ...], Callable[[tuple[Array, ...]], dict[str, Any]]]:
+    def compute(self) -> tuple[tuple[Array, ...], Callable[[tuple[Array, ...]], dict[str, Any]]]:
         """Return the outputs, and what makes cotangents of all that there is, by name."""
         named = {name: to_numpy64(array) for name, array in self.arrays.items()}
         outputs, pulled = self.function(with_lengthscales(self.phi, beside(self.lengthscale, to_numpy64)), **named)
@@ -247,7 +247,7 @@ def _beside(name: str, number: Any, x: Array) -> Array:
     return constant(xp, as_numbers(name, number), widest(xp, x), x)
 
 
-def _asked(
+def _make_request(
     function: Callable[..., Any],
     phi: FeatureMap,
     x: Array,
@@ -272,12 +272,12 @@ def _asked(
         arrays[name] = scale = _beside(name, scale, x)
         if tuple(scale.shape) not in ((), (c,)):
             raise ShapeError(f"{name} must be one number or one for each of {c} targets; got shape {scale.shape}")
-    lengthscale = _fitted(lengthscale, lengthscales_of(phi), "lengthscale", x)
+    lengthscale = _match_form(lengthscale, lengthscales_of(phi), "lengthscale", x)
     namespace(**arrays, **{f"lengthscale {i}": leaf for i, leaf in enumerate(leaves(lengthscale)) if leaf is not None})
     return Asked(function, phi, arrays, lengthscale, new is None)
 
 
-def _fitted(given: Any, form: Any, name: str, x: Array) -> Any:
+def _match_form(given: Any, form: Any, name: str, x: Array) -> Any:
     """Return lengthscales of the form that a map has, each an array beside x."""
     if given is None:
         return beside(form, lambda leaf: None) if isinstance(form, tuple) else None
@@ -288,7 +288,9 @@ def _fitted(given: Any, form: Any, name: str, x: Array) -> Any:
             raise ParameterError(
                 f"{name} must be a tuple of those of {len(form)} members, None of one that stays; got {shown(given)}"
             )
-        return tuple(_fitted(one, of, f"{name}[{i}]", x) for i, (one, of) in enumerate(zip(given, form, strict=True)))
+        return tuple(
+            _match_form(one, of, f"{name}[{i}]", x) for i, (one, of) in enumerate(zip(given, form, strict=True))
+        )
     leaf = _beside(name, given, x)
     if tuple(leaf.shape) != form.shape:
         raise ShapeError(f"{name} must have shape {form.shape}, as that of the kernel; got {tuple(leaf.shape)}")
@@ -302,7 +304,7 @@ def _process(phi: FeatureMap, x: Float64, y: Float64, noise: Float64, amplitude:
 def _evidence(phi: FeatureMap, x: Float64, y: Float64, noise: Float64, amplitude: Float64) -> Any:
     process = _process(phi, x, y, noise, amplitude)
 
-    def pulled(cotangents: tuple[Float64, ...]) -> dict[str, Any]:
+    def pull_back(cotangents: tuple[Float64, ...]) -> dict[str, Any]:
         g = np.reshape(cotangents[0], (-1,))
         spectrum, variance = process._spectrum, process.noise**2
         weights, shrunk = spectrum.weights(process._penalties), 1 / (spectrum.values[:, None] + process._penalties)
@@ -314,13 +316,13 @@ def _evidence(phi: FeatureMap, x: Float64, y: Float64, noise: Float64, amplitude
         grads["amplitude"] = _of_scale(g * slopes.log_amplitude / process.amplitude, amplitude)
         return grads
 
-    return (np.asarray(process.log_evidence),), pulled
+    return (np.asarray(process.log_evidence),), pull_back
 
 
 def _prediction(phi: FeatureMap, x: Float64, y: Float64, new: Float64, noise: Float64, amplitude: Float64) -> Any:
     process = _process(phi, x, y, noise, amplitude)
 
-    def pulled(cotangents: tuple[Float64, ...]) -> dict[str, Any]:
+    def pull_back(cotangents: tuple[Float64, ...]) -> dict[str, Any]:
         of_means, of_variances = (g.reshape(-1, len(process.noise)) for g in cotangents)
         rows = new.reshape(-1, new.shape[-1])
         features, pull = features_and_pull(phi, rows)
@@ -336,7 +338,7 @@ def _prediction(phi: FeatureMap, x: Float64, y: Float64, new: Float64, noise: Fl
         grads["amplitude"] = _of_scale(mean.amplitude + variance.amplitude, amplitude)
         return grads
 
-    return (np.asarray(process.mean(new)), np.asarray(process.variance(new))), pulled
+    return (np.asarray(process.mean(new)), np.asarray(process.variance(new))), pull_back
 
 
 def _of_scale(each: Float64, scale: Float64) -> Float64:

@@ -92,7 +92,7 @@ def hold_out(
     shares_left = shares_left / shares_left.sum()
     losses: dict[float, Float64] = {}
 
-    def judged(penalty: float) -> list[Float64]:
+    def judge(penalty: float) -> list[Float64]:
         fits, losses[penalty] = _judge(turned, folds, points, penalty * unit, count, intercept)
         return fits
 
@@ -100,12 +100,12 @@ def hold_out(
         return float(shares_left @ losses[penalty])
 
     for penalty in tens:
-        points = judged(penalty)
+        points = judge(penalty)
         best = min(losses, key=mean_loss)
         if penalty * 10**WORSE <= best * 1.01:
             break
     for penalty in (best * 10**0.5, best / 10**0.5):
-        judged(penalty)
+        judge(penalty)
     best = min(losses, key=mean_loss)
     chosen = _most_cautious(losses, best, shares_left, different) if cautious else best
     return Choice(chosen * unit, mean_loss(best), chosen <= tens[-1])

@@ -34,11 +34,11 @@ class Smoother:
         xp = namespace(z=z)
         total, gram = 0.0, 0.0
         for _, rows in self.blocks():
-            total, gram = total + xp.sum(rows, axis=1), gram + turned(rows) @ rows
+            total, gram = total + xp.sum(rows, axis=1), gram + transpose(rows) @ rows
         mean = total / n
         gram = gram - n * mean[:, :, None] * mean[:, None, :]
         p = whitening.shape[1]
-        left, right = turned(whitening) @ gram[:, :p], gram[:, p:]
+        left, right = transpose(whitening) @ gram[:, :p], gram[:, p:]
         whole = xp.concat([left, right], axis=1)  # of whitened features, and z
         whole = xp.concat([whole[:, :, :p] @ whitening, whole[:, :, p:]], axis=2)
         values, vectors = _inverse_roots(whole)
@@ -57,10 +57,10 @@ class Smoother:
 
     def coordinates(self, y: Array) -> Array:
         """Return coordinates (b, r, c) of targets (b, n, c) of mean 0 along the columns."""
-        cross: Any = sum(turned(rows) @ y[:, here, :] for here, rows in self.blocks())
-        return turned(self.basis) @ cross
+        cross: Any = sum(transpose(rows) @ y[:, here, :] for here, rows in self.blocks())
+        return transpose(self.basis) @ cross
 
-    def fitted(self, coefficients: Array) -> Array:
+    def evaluate(self, coefficients: Array) -> Array:
         """Return the functions (b, n, c) of coefficients (b, r, c)."""
         weights = self.basis @ coefficients
         parts = [rows @ weights - self.mean[:, None, :] @ weights for _, rows in self.blocks()]
@@ -75,7 +75,7 @@ class Smoother:
             part = kernel * weights[:, None, :p, c]
             slope = (part @ self.marks - namespace(z=z).sum(part, axis=2)[:, :, None] * near) / self.scale**2
             slope = (slope if self.root is None else slope @ self.root) + weights[:, None, p:, c]
-            total = total + turned(slope) @ slope
+            total = total + transpose(slope) @ slope
         return total
 
 
@@ -129,7 +129,7 @@ def smooth(smoothers: Sequence[Smoother], along: Sequence[Array], y: Array) -> S
         share = each.values[..., None] / (each.values[..., None] + chosen[:, None, :]) * mine[:, None, :]
         coefficients.append(share * c)
         if bool(xp.any(mine > 0)):
-            residuals = residuals - each.fitted(coefficients[-1])
+            residuals = residuals - each.evaluate(coefficients[-1])
             parameters = parameters + xp.sum(share, axis=1)
     return Smoothed(residuals, parameters, coefficients)
 
@@ -139,7 +139,7 @@ def gaussian(a: Array, b: Array, scale: float) -> Array:
     xp = namespace(a=a)
     near, far = (xp.sum(rows**2, axis=2, keepdims=True) / (-2 * scale**2) for rows in (a, b))
     left = xp.concat([a / scale**2, near, xp.ones_like(near)], axis=2)
-    return xp.exp(left @ turned(xp.concat([b, xp.ones_like(far), far], axis=2)))
+    return xp.exp(left @ transpose(xp.concat([b, xp.ones_like(far), far], axis=2)))
 
 
 def inverse_root(matrix: Array) -> Array:
@@ -157,6 +157,6 @@ def _inverse_roots(matrix: Array) -> tuple[Array, Array]:
     return xp.where(kept, values, 0 * ones), vectors * roots[:, None, :]
 
 
-def turned(matrix: Array) -> Array:
+def transpose(matrix: Array) -> Array:
     """Return matrices with rows and columns exchanged."""
     return namespace(matrix=matrix).matrix_transpose(matrix)

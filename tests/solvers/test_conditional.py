@@ -63,7 +63,7 @@ def test_slopes_are_those_of_the_functions(which):
         ends = []
         for sign in (1, -1):
             smoother.z = Z + sign * h * np.eye(3)[j]
-            ends.append(smoother.fitted(coefficients))
+            ends.append(smoother.evaluate(coefficients))
         gradients.append((ends[0] - ends[1]) / (2 * h))
     smoother.z = Z
     wanted = np.einsum("jbnc,kbnc->bjk", gradients, gradients)
