@@ -27,7 +27,7 @@ from kernattn.huggingface._cache import find_layer
 from kernattn.huggingface._call import Call, read_call
 from kernattn.huggingface._inputs import INPUTS, is_design, layers_of, put_inputs
 from kernattn.kernels import Softmax
-from kernattn.torch._heads import joined
+from kernattn.torch._heads import join_heads
 from kernattn.torch._specs import KeptMap, names_of
 
 
@@ -205,7 +205,7 @@ def _note(module: nn.Module, *settings: Any) -> None:
 
 def give_back(out: Tensor) -> tuple[Tensor, None]:
     """Return grouped outputs (..., n, e) as transformers takes them, (batch, n, heads, e), and no weights."""
-    return joined(out).transpose(1, 2).contiguous(), None
+    return join_heads(out).transpose(1, 2).contiguous(), None
 
 
 def _draw(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from kernattn._arrays.namespaces import refuse_scripts
 from kernattn.errors import ParameterError
 from kernattn.huggingface._masks import check_length, read_key_mask
-from kernattn.torch._heads import grouped
+from kernattn.torch._heads import group_heads
 
 UNKNOWN = {
     "sliding_window": "attention within a sliding window",
@@ -69,4 +69,4 @@ def read_call(
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    return Call(*grouped(query, key, value, kept), causal=is_causal and not alike, scale=scale)
+    return Call(*group_heads(query, key, value, kept), causal=is_causal and not alike, scale=scale)

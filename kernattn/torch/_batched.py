@@ -9,7 +9,7 @@ from torch._C._functorch import is_legacy_batchedtensor
 from kernattn.torch._ops import TorchOp
 
 
-def batched(
+def run_batched(
     op: TorchOp, pullback: bool, run: Callable[..., Any], info: Any, dims: tuple[int | None, ...], *inputs: Any
 ) -> Any:
     """Return what `run`, a way to an op or its pullback, makes of batches, and their axes there: all the first."""
@@ -33,7 +33,7 @@ def batched(
         )
     )
     if pullback:
-        wanted = op.differentiated(items[: len(op.names)], False)
+        wanted = op.find_differentiated(items[: len(op.names)], False)
         shapes = [x.shape for x, some in zip(items, wanted, strict=False) if some]
     else:
         results = (results,) if len(op.outputs) == 1 else results
@@ -55,7 +55,9 @@ class Batch(NamedTuple):
 
 def batched_by_autograd(op: TorchOp, run: Callable[..., Any], *taken: Any) -> Any:
     """Return what `run`, a way to the pullback, makes of cotangents that may be a batch to `torch.autograd` itself."""
-    return through_autograd(run, lambda size, dims, plain: batched(op, True, run, Batch(size), dims, *plain)[0], taken)
+    return through_autograd(
+        run, lambda size, dims, plain: run_batched(op, True, run, Batch(size), dims, *plain)[0], taken
+    )
 
 
 def through_autograd(run: Callable[..., Any], of_batch: Callable[..., Any], taken: tuple[Any, ...]) -> Any:

@@ -63,23 +63,23 @@ def _way(library: Torch, tensors: list[Tensor | None]) -> Run | None:
         if x is not None and type(x) not in kinds and not (traced and isinstance(x, TRACED)):
             return None
     if traced:
-        return None if differentiated_by_func() else _named
+        return None if differentiated_by_func() else _run_by_name
     layers = torch._C._functorch.get_interpreter_stack()
     if not layers:  # amid others, a call on tensors that none of them wraps is theirs as well
-        return _applied
+        return _apply
     functional = any(layer.key() == torch._C._functorch.TransformType.Functionalize for layer in layers)
-    return None if functional else _transformed
+    return None if functional else _apply_transformed
 
 
-def _applied(name: str, *inputs: Any) -> Any:
+def _apply(name: str, *inputs: Any) -> Any:
     return Compiled.apply(TORCH_OPS[name], *inputs)
 
 
-def _transformed(name: str, *inputs: Any) -> Any:
+def _apply_transformed(name: str, *inputs: Any) -> Any:
     return Transformed.apply(TORCH_OPS[name], *inputs)
 
 
-def _named(name: str, *inputs: Any) -> Any:
+def _run_by_name(name: str, *inputs: Any) -> Any:
     return getattr(torch.ops.kernattn, name)(*map(_name, inputs))
 
 
@@ -102,7 +102,7 @@ def _step(
     state, q, k, v, q_spec, k_spec, key_mask = given
     leaves, constants = record.flat(given)
     watched = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in leaves)
-    if watched or run is not _named:
+    if watched or run is not _run_by_name:
         q, k, v = (x[..., None, :] for x in (q, k, v))
         mask = None if key_mask is None else key_mask[..., None]
         causal = RECORDS["causal"]

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import torch
 
-from kernattn.torch._batched import batched, batched_by_autograd
-from kernattn.torch._ops import TorchOp, filled
+from kernattn.torch._batched import batched_by_autograd, run_batched
+from kernattn.torch._ops import TorchOp, fill_places
 
 
 class Run(Protocol):
@@ -17,7 +17,7 @@ class Run(Protocol):
     places: list[int]
     rest: tuple[Any, ...]
 
-    def made(self) -> list[torch.Tensor]:
+    def make_tensors(self) -> list[torch.Tensor]:
         """Return the outputs' leaves as tensors."""
 
 
@@ -55,7 +55,7 @@ class Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, run: Run, *tensors: Any) -> Any:
         """Return the outputs that are returned, as tensors; all are made here, and those that are kept are saved."""
-        op, made = run.op, run.made()
+        op, made = run.op, run.make_tensors()
         ctx.op, ctx.places, ctx.rest = op, run.places, run.rest
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*[made[at] for at in op.undifferentiated_at if at in op.returned_at])
@@ -66,8 +66,8 @@ class Recorded(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Return the cotangents of the tensors."""
         op, places = ctx.op, ctx.places
-        needed = filled(op.count, places, ctx.needs_input_grad[1:])
-        found = op.pull(ctx, needed, filled(len(op.outputs), op.returned_at, cotangents), _pullback(op))
+        needed = fill_places(op.count, places, ctx.needs_input_grad[1:])
+        found = op.pull(ctx, needed, fill_places(len(op.outputs), op.returned_at, cotangents), _pullback(op))
         return None, *[found[at] for at in places]
 
 
@@ -96,7 +96,7 @@ class Pullback(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, dims: Any, op: TorchOp, *taken: Any) -> Any:
         """Return the cotangents of a batch."""
-        found, axes = batched(op, True, partial(Pullback.apply, op), info, dims[1:], *taken)
+        found, axes = run_batched(op, True, partial(Pullback.apply, op), info, dims[1:], *taken)
         return tuple(found), tuple(axes)
 
 
@@ -123,4 +123,4 @@ class Transformed(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, dims: Any, op: TorchOp, *inputs: Any) -> Any:
         """Return what the op gives for a batch."""
-        return batched(op, False, partial(Transformed.apply, op), info, dims[1:], *inputs)
+        return run_batched(op, False, partial(Transformed.apply, op), info, dims[1:], *inputs)

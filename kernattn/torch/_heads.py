@@ -17,7 +17,7 @@ class Grouped(NamedTuple):
     key_mask: Tensor | None
 
 
-def grouped(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Grouped:
+def group_heads(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Grouped:
     """Return heads (batch, heads, n, d) and a mask (batch, l) as the core takes them: a group of queries to a key."""
     for name, x in {"q": q, "k": k, "v": v}.items():
         if not isinstance(x, Tensor):
@@ -39,6 +39,6 @@ def grouped(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Grouped
     return Grouped(q.unflatten(1, (kv_heads, -1)), k.unsqueeze(2), v.unsqueeze(2), mask)
 
 
-def joined(out: Tensor) -> Tensor:
+def join_heads(out: Tensor) -> Tensor:
     """Return an output with its groups of heads as one axis: (batch, heads, n, e)."""
     return out if out.ndim == 4 else out.flatten(1, 2)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kernattn.torch._batched import batched
+from kernattn.torch._batched import run_batched
 from kernattn.torch._functions import refuse_second
 from kernattn.torch._ops import STEP, TORCH_OPS, TorchOp, step_
 
@@ -16,15 +16,15 @@ LIBRARY = torch.library.Library("kernattn", "FRAGMENT")
 def _register(op: TorchOp, schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any]) -> str:
     name = f"kernattn::{schema.split('(', maxsplit=1)[0]}"
     LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    torch.library.impl(name, ("cpu", "cuda"), torch.compiler.disable(op.checked(kernel)), lib=LIBRARY)
-    torch.library.register_fake(name, op.traced(shapes), lib=LIBRARY)
+    torch.library.impl(name, ("cpu", "cuda"), torch.compiler.disable(op.guard(kernel)), lib=LIBRARY)
+    torch.library.register_fake(name, op.guard_shapes(shapes), lib=LIBRARY)
     return name
 
 
 def register(op: TorchOp) -> None:
     """Tell PyTorch of an op and its pullback: schemas, shapes, autograd and `vmap`."""
     forward, backward = op.schemas
-    name = _register(op, forward, op.looked_at(op.forward), op.shapes)
+    name = _register(op, forward, op.guard_logs(op.forward), op.shapes)
     pullback = _register(op, backward, op.backward, op.cotangents)
     run = getattr(torch.ops.kernattn, f"{op.name}_vjp")
     torch.library.register_autograd(
@@ -36,7 +36,7 @@ def register(op: TorchOp) -> None:
     torch.library.register_autograd(pullback, refuse_second, lib=LIBRARY)
     ops = getattr(torch.ops.kernattn, op.name), run
     for overloads, is_pullback in zip(ops, (False, True), strict=True):
-        torch.library.register_vmap(overloads.default, partial(batched, op, is_pullback, overloads), lib=LIBRARY)
+        torch.library.register_vmap(overloads.default, partial(run_batched, op, is_pullback, overloads), lib=LIBRARY)
 
 
 for _op in TORCH_OPS.values():

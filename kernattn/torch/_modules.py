@@ -15,7 +15,7 @@ from kernattn.attention import LinearState, causal_linear_attention, linear_atte
 from kernattn.errors import ParameterError, StateMismatchError
 from kernattn.features import FeatureMap, elu1, random_features, with_numbers
 from kernattn.kernels import Kernel
-from kernattn.torch._heads import grouped, joined
+from kernattn.torch._heads import group_heads, join_heads
 
 AGE = "_kernattn_age"
 CALLS = 256  # of before, whose numbers are kept
@@ -103,12 +103,12 @@ class LinearAttention(nn.Module):
         return self._attend(self._any_draw, q, k, v, key_mask)
 
     def _attend(self, phi: FeatureMap, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
-        heads = grouped(q, k, v, key_mask)
+        heads = group_heads(q, k, v, key_mask)
         if self.causal:
             out, _ = causal_linear_attention(*heads[:3], phi, key_mask=heads.key_mask)
         else:
             out = linear_attention(*heads[:3], phi, key_mask=heads.key_mask)
-        return joined(out)
+        return join_heads(out)
 
     def decode(
         self, q: Tensor, k: Tensor, v: Tensor, state: LinearState | None = None, *, key_mask: Tensor | None = None
@@ -147,14 +147,14 @@ class LinearAttention(nn.Module):
     def _decode(
         self, q: Tensor, k: Tensor, v: Tensor, state: LinearState | None, key_mask: Tensor | None
     ) -> tuple[Tensor, LinearState]:
-        q, k, v, mask = grouped(q, k, v, key_mask)
+        q, k, v, mask = group_heads(q, k, v, key_mask)
         if state is None or q.shape[-2] > 1:
             out, state = causal_linear_attention(q, k, v, self.phi, state=state, key_mask=mask)
-            return joined(out), state
+            return join_heads(out), state
         row = None if mask is None else mask[..., 0]
         q, k, v = (x[..., 0, :] for x in (q, k, v))
         out, state = linear_attention_step(state, q, k, v, self.phi, key_mask=row)
-        return joined(out[..., None, :]), state
+        return join_heads(out[..., None, :]), state
 
     def extra_repr(self) -> str:
         """Return the text between the brackets of the module's repr."""
@@ -274,7 +274,7 @@ class FavorAttention(LinearAttention):
         """
         phi = self._any_draw
         if self.training and self.redraw_interval is not None:
-            phi = self._counted(self.redraw_interval, q)
+            phi = self._count_call(self.redraw_interval, q)
         return self._attend(phi, q, k, v, key_mask)
 
     def _check_age(self, state: LinearState | None) -> None:
@@ -318,7 +318,7 @@ class FavorAttention(LinearAttention):
         self._phi = self._redrawn()
 
     @torch.compiler.disable(reason=UNTRACED)  # type: ignore[untyped-decorator]
-    def _counted(self, interval: int, q: Tensor) -> FeatureMap:
+    def _count_call(self, interval: int, q: Tensor) -> FeatureMap:
         """Return the map of a call, redrawn where that is due; of one that is computed again, the map that it had."""
         transformed = torch._C._functorch.get_interpreter_stack()  # where random numbers are no plain ones
         call = None if transformed else int(torch.randint(2**62, (), device="cpu"))

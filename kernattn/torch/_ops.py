@@ -72,7 +72,7 @@ class TorchOp:
 
     def forward(self, *inputs: Any) -> Any:
         """Return the op's outputs as contiguous tensors."""
-        given, backend = self._given(inputs)
+        given, backend = self._forward_inputs(inputs)
         made = self.record.output_leaves(crossing(self.record.forward, self._like(given), backend, given))
         return made[0].contiguous() if len(made) == 1 else tuple([x.contiguous() for x in made])
 
@@ -82,7 +82,7 @@ class TorchOp:
         library = library_of(next(x for x in inputs if x is not None))
         found = self._pulled_on_loans(library, taken) if type(library) is Torch else None
         if found is None:
-            told, backend = self._told(taken)
+            told, backend = self._backward_inputs(taken)
             way = "reference" if backend == "reference" else None
             found = crossing(self.record.backward, self._like(told[1]), way, *told)
         results = []
@@ -104,15 +104,15 @@ class TorchOp:
         if taken[len(self.names) - 1] == "reference":
             return None
         try:
-            told, _ = self._told([library.lend_detached(x) if isinstance(x, Tensor) else x for x in taken])
+            told, _ = self._backward_inputs([library.lend_detached(x) if isinstance(x, Tensor) else x for x in taken])
             return self.record.backward(partial(_on_loans, library), *told)
         except CannotLend:
             return None
 
-    def _told(self, taken: Sequence[Any]) -> tuple[tuple[Any, ...], str | None]:
+    def _backward_inputs(self, taken: Sequence[Any]) -> tuple[tuple[Any, ...], str | None]:
         """Return what the record's pullback takes, of tensors or of arrays, and the backend."""
         inputs, learn = taken[: len(self.names)], taken[-1]
-        given, backend = self._given(inputs)
+        given, backend = self._forward_inputs(inputs)
         parts = dict(zip((*self.kept, *self.cotangents_taken), taken[len(inputs) : -1], strict=True))
         outputs, cotangents = [], []
         for each in self.record.outputs:
@@ -128,10 +128,10 @@ class TorchOp:
                 )
         return (learn, given, tuple(outputs), tuple(cotangents)), backend
 
-    def checked(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def guard(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs the op, or its pullback, on what they take: by name, none passes a public function first."""
 
-        def checked(*taken: Any) -> Any:
+        def run_checked(*taken: Any) -> Any:
             tensors = [x for x in taken if isinstance(x, Tensor)]
             form = form_of((self.name, *(Tensor if isinstance(x, Tensor) else x for x in taken)), *tensors)
             if form not in _passed:
@@ -139,32 +139,32 @@ class TorchOp:
                 _passed.add(form)
             return run(*taken)
 
-        return checked
+        return run_checked
 
-    def looked_at(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def guard_logs(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs the op, but raises where a log of a decay is above 0: no graph could tell as it was made."""
         at = {name: self.names.index(name) for name in LOGS if name in self.leaves}
         if not at:
             return run
 
-        def looked_at(*inputs: Any) -> Any:
+        def run_checked(*inputs: Any) -> Any:
             if (why := refused_logs(**{name: inputs[place] for name, place in at.items()})) is not None:
                 raise ParameterError(why)
             return run(*inputs)
 
-        return looked_at
+        return run_checked
 
-    def traced(self, shapes: Callable[..., Any]) -> Callable[..., Any]:
+    def guard_shapes(self, shapes: Callable[..., Any]) -> Callable[..., Any]:
         """Return what tells a graph the shapes; it breaks where the op refuses, and the public function says why."""
 
-        def traced(*taken: Any) -> Any:
+        def trace(*taken: Any) -> Any:
             try:
                 self._check(*taken)
             except KernattnError as error:
                 raise UnsupportedFakeTensorException(str(error)) from error
             return shapes(*taken)
 
-        return traced
+        return trace
 
     def _check(self, *taken: Any) -> None:
         leaves, constants = taken[: self.count], self._constants(taken)
@@ -191,14 +191,14 @@ class TorchOp:
 
     def cotangents(self, *taken: Any) -> list[Tensor]:
         """Return tensors shaped as what the pullback returns."""
-        wanted = self.differentiated(taken[: len(self.names)], taken[-1])
+        wanted = self.find_differentiated(taken[: len(self.names)], taken[-1])
         return [
             torch.empty_like(x, memory_format=torch.contiguous_format)
             for x, some in zip(taken, wanted, strict=False)
             if some
         ]
 
-    def differentiated(self, inputs: Sequence[Any], learn: bool) -> list[bool]:
+    def find_differentiated(self, inputs: Sequence[Any], learn: bool) -> list[bool]:
         """Return for each input whether the pullback returns a cotangent of it."""
         tensors = [
             x is not None and leaf.differentiable and (learn or leaf.number_of is None)
@@ -223,10 +223,10 @@ class TorchOp:
         if all(g is None for g in given):
             return (None,) * len(self.names)
         saved, count = ctx.saved_tensors, len(ctx.places)
-        inputs = (*filled(self.count, ctx.places, saved[:count]), *ctx.rest)
+        inputs = (*fill_places(self.count, ctx.places, saved[:count]), *ctx.rest)
         learn = any(some and leaf.number_of for some, leaf in zip(needed, self.leaves.values(), strict=False))
         results = iter(run(*inputs, *saved[count:], *given, learn))
-        return tuple(next(results) if some else None for some in self.differentiated(inputs, learn))
+        return tuple(next(results) if some else None for some in self.find_differentiated(inputs, learn))
 
     def _constants(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the constants themselves where a graph has their names."""
@@ -243,11 +243,11 @@ class TorchOp:
         like: Tensor = given[self._like_at]
         return like
 
-    def _given(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], str | None]:
+    def _forward_inputs(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], str | None]:
         return self.record.whole(inputs[: self.count], self._constants(inputs)), inputs[-1]
 
 
-def filled(count: int, places: Sequence[int], values: Sequence[Any]) -> list[Any]:
+def fill_places(count: int, places: Sequence[int], values: Sequence[Any]) -> list[Any]:
     """Return so many values: those given at their places, and None at the others."""
     whole: list[Any] = [None] * count
     for at, value in zip(places, values, strict=True):
@@ -310,7 +310,7 @@ def _way(backend: str | None) -> Way:
 def step_(*inputs: Any) -> Tensor:
     """Take one token, with the state after it written into that before it; return the output."""
     op = STEP
-    given, backend = op._given(inputs)
+    given, backend = op._forward_inputs(inputs)
     before, like = given[0], given[3]
     out, after = run(op.record.op, like, backend, *given, True, None)
     for old, new in zip(before, after, strict=True):

@@ -61,11 +61,11 @@ class Tape(Witness):
             raise CannotLend(f"{op.name} does not run on what is lent")
         return op.function(self._door.library.backend)
 
-    def made(self) -> list[Tensor]:
+    def make_tensors(self) -> list[Tensor]:
         """Return the outputs' leaves as tensors."""
         return self._door.give_back_all(self.arrays, self._narrow, None)
 
-    def applied(self) -> Own:
+    def apply(self) -> Own:
         """Return the outputs that are returned, as tensors that PyTorch differentiates, by their arrays."""
         made = apply_recorded(self, *self.tensors)
         return dict(zip([id(self.arrays[at]) for at in self.op.returned_at], made, strict=True))
@@ -90,4 +90,4 @@ def call_recorded(
             found = known.code(tape.implementation(known.op), call.arrays, known.constants, as_it_is)
     if found is NotImplemented:
         found = replay.function(*lent, **{**named, "backend": tape})
-    return door.give_back(found, narrow, tape.applied())
+    return door.give_back(found, narrow, tape.apply())

@@ -11,8 +11,8 @@ from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap, LearntMap
 from kernattn.features._learnt import number_shapes
 from kernattn.torch._in_graphs import OPS, autocast, check_gates, differentiated_by_func, into, sums_dtype
-from kernattn.torch._traced_below import composed, drawn, leaves_of, one_draw, plan_name, run_op, state_of
-from kernattn.torch._traced_compressed import compressed
+from kernattn.torch._traced_below import admit_drawn, leaves_of, one_draw, plan_name, run_op, state_of, trace_composed
+from kernattn.torch._traced_compressed import compress_and_attend
 from kernattn.torch._traced_gated import (  # noqa: F401 (namesakes, too)
     gated_linear_attention,
     gated_linear_attention_step,
@@ -45,7 +45,7 @@ def linear_attention(
     q, k, v = autocast(q, k, v)
     made = run_op("linear_attention", False, phi, backend, {"q": q, "k": k, "v": v, "key_mask": key_mask})
     if made is None:
-        return composed("linear_attention", phi, q, k, v, key_mask=key_mask, backend=backend)
+        return trace_composed("linear_attention", phi, q, k, v, key_mask=key_mask, backend=backend)
     return made[0]
 
 
@@ -66,7 +66,7 @@ def causal_linear_attention(
     rows = {"key_mask": key_mask, "segment_ids": segment_ids}
     given = {"q": q, "k": k, "v": v, **rows}
     if state is not None:
-        one_draw(state.fingerprint, drawn(phi).fingerprint)
+        one_draw(state.fingerprint, admit_drawn(phi).fingerprint)
         given |= leaves_of(state)
     if g is not None or gk is not None:
         check_gates(q, {"g": g, "gk": gk})
@@ -78,9 +78,9 @@ def causal_linear_attention(
         options: dict[str, Any] = rows | {"g": g, "gk": gk, "backend": backend}
         if state is not None:
             options["state"] = state.s, state.z, state.peak
-        out, sums = composed("causal_linear_attention", phi, q, k, v, **options)
-        return out, state_of(drawn(phi), sums)
-    return made[0], state_of(drawn(phi), (made[3], made[4], made[5]))
+        out, sums = trace_composed("causal_linear_attention", phi, q, k, v, **options)
+        return out, state_of(admit_drawn(phi), sums)
+    return made[0], state_of(admit_drawn(phi), (made[3], made[4], made[5]))
 
 
 def linear_attention_step(
@@ -97,7 +97,7 @@ def linear_attention_step(
     reuse_state: bool = False,
     out: Tensor | None = None,
 ) -> Any:
-    one_draw(state.fingerprint, drawn(phi).fingerprint)
+    one_draw(state.fingerprint, admit_drawn(phi).fingerprint)
     q, k, v = autocast(q, k, v)
     given = {"q": q, "k": k, "v": v, "key_mask": key_mask, **leaves_of(state)}
     numbers, fades = phi.numbers.values() if isinstance(phi, LearntMap) else (), g is not None or gk is not None
@@ -110,8 +110,8 @@ def linear_attention_step(
         token = token[..., 0, :]
     elif (made := run_op("step", reuse_state, phi, backend, given)) is None:
         options: dict[str, Any] = {"key_mask": key_mask, "backend": backend}
-        token, sums = composed("linear_attention_step", phi, (state.s, state.z, state.peak), q, k, v, **options)
-        after = state_of(drawn(phi), sums)
+        token, sums = trace_composed("linear_attention_step", phi, (state.s, state.z, state.peak), q, k, v, **options)
+        after = state_of(admit_drawn(phi), sums)
     elif reuse_state:
         token, after = made, state
     else:
@@ -152,7 +152,7 @@ def softmax_with_lse(
         plan = plan_name(pattern, q, k, causal)
     if backend == "reference" or differentiated_by_func():
         options = {"scale": scale, "key_mask": key_mask, "key_bias": key_bias, "backend": backend}
-        out, lse = composed("softmax_with_lse", None, q, k, v, plan=plan, **options)
+        out, lse = trace_composed("softmax_with_lse", None, q, k, v, plan=plan, **options)
     else:
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         out, lse = OPS.block_softmax(q, k, v, key_mask, key_bias, scale, plan, backend)
@@ -161,33 +161,33 @@ def softmax_with_lse(
 
 def compressed_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
     if options.get("backend") == "reference" or differentiated_by_func():
-        return composed("compressed_attention", None, q, k, v, **options)
-    return compressed(q, k, v, **options)
+        return trace_composed("compressed_attention", None, q, k, v, **options)
+    return compress_and_attend(q, k, v, **options)
 
 
 def linformer_attention(q: Tensor, k: Tensor, v: Tensor, e: Tensor, f: Tensor, **options: Any) -> Any:
-    return composed("linformer_attention", None, q, k, v, e, f, **options)
+    return trace_composed("linformer_attention", None, q, k, v, e, f, **options)
 
 
 def nystrom_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-    return composed("nystrom_attention", None, q, k, v, **options)
+    return trace_composed("nystrom_attention", None, q, k, v, **options)
 
 
 def scatterbrain_attention(
     q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, pattern: Any, *, causal: bool = False, **options: Any
 ) -> Any:
     plan = plan_name(pattern, q, k, causal)
-    return composed("scatterbrain_attention", phi, q, k, v, plan=plan, causal=causal, **options)
+    return trace_composed("scatterbrain_attention", phi, q, k, v, plan=plan, causal=causal, **options)
 
 
 def window_attention(
     q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, window: int, *, state: WindowState | None = None, **options: Any
 ) -> Any:
     if state is not None:
-        one_draw(state.fingerprint, drawn(phi).fingerprint)
+        one_draw(state.fingerprint, admit_drawn(phi).fingerprint)
         options["state"] = tuple(state[:-1])
-    out, parts = composed("window_attention", phi, q, k, v, window=int(window), **options)
-    return out, state_of(drawn(phi), parts)
+    out, parts = trace_composed("window_attention", phi, q, k, v, window=int(window), **options)
+    return out, state_of(admit_drawn(phi), parts)
 
 
 def window_attention_step(state: WindowState, q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, **options: Any) -> Any:
@@ -215,8 +215,8 @@ def key(phi: FeatureMap, x: Tensor, *, backend: str | None = None) -> Tensor:
 
 def _features(name: str, side: int, phi: FeatureMap, x: Tensor, backend: str | None) -> Tensor:
     (x,) = autocast(x)
-    made = run_op("features", False, phi, backend, {"x": x, "spec": drawn(phi)._content[side]})
-    return composed(name, phi, x, backend=backend) if made is None else made
+    made = run_op("features", False, phi, backend, {"x": x, "spec": admit_drawn(phi)._content[side]})
+    return trace_composed(name, phi, x, backend=backend) if made is None else made
 
 
 def with_numbers(phi: FeatureMap, **numbers: Tensor | None) -> LearntMap:

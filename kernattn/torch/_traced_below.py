@@ -36,7 +36,7 @@ def run_op(name: str, in_place: bool, phi: FeatureMap, backend: str | None, give
         numbers, ratio = _numbers(phi)
         if ratio is not None:
             given |= {name: times(given[name], ratio) for name in ("q", "k", "x") if name in given}
-    q_spec, k_spec, _ = drawn(phi)._content
+    q_spec, k_spec, _ = admit_drawn(phi)._content
     specs = {"q_spec": q_spec, "k_spec": k_spec, "spec": given.get("spec")}
     names = [specs[each] for each in SPECS[name]]
     if backend == "reference" or None in names or differentiated_by_func():
@@ -48,7 +48,7 @@ def run_op(name: str, in_place: bool, phi: FeatureMap, backend: str | None, give
     return getattr(OPS, f"{name}_" if in_place else name)(*leaves, *names, backend)
 
 
-def drawn(phi: Any) -> Any:
+def admit_drawn(phi: Any) -> Any:
     """Return the map as it was drawn, whose content and fingerprint graphs may look at from now on."""
     base = phi.base if isinstance(phi, LearntMap) else phi
     if isinstance(base, FIXED):
@@ -100,13 +100,13 @@ def traced_below(function: Callable[..., Any]) -> Callable[..., Any]:
 
     traced = torch._dynamo.nonstrict_trace(below)
 
-    def called(*given: Any) -> Any:
+    def call(*given: Any) -> Any:
         made = traced(*given)
         if isinstance(made, tuple) and not made:
             raise ParameterError("" + _why())  # a constant that no guard asks for
         return made
 
-    return called
+    return call
 
 
 @in_a_graph
@@ -120,7 +120,7 @@ def _of_numbers(x: Any) -> Any:
     return x if all(type(size) is int for size in x.shape) else x.expand([int(size) for size in x.shape])
 
 
-def _called(
+def _call_core(
     name: str, draw: str, plan: str, numbers: dict[str, Tensor], given: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
     """Return what a function of the core makes of tensors, with a map or a plan of these names.
@@ -160,7 +160,7 @@ def _plain(result: Any) -> Any:
     return tuple(map(_plain, result)) if isinstance(result, tuple) else result
 
 
-_by_array_operations = traced_below(_called)
+_by_array_operations = traced_below(_call_core)
 
 
 def plan_name(pattern: Any, q: Tensor, k: Tensor, causal: bool) -> str:
@@ -183,12 +183,12 @@ def _map_by_recipe(recipe: tuple[Any, ...]) -> tuple[Any, ...]:
     return names_of(remade(recipe))
 
 
-def composed(name: str, phi: FeatureMap | None, *given: Any, plan: str = "", **options: Any) -> Any:
+def trace_composed(name: str, phi: FeatureMap | None, *given: Any, plan: str = "", **options: Any) -> Any:
     draw: str | None = ""
     numbers: dict[str, Tensor] = {}
     if phi is not None:
         numbers = phi.numbers if isinstance(phi, LearntMap) else {}
-        draw = "" + drawn(phi)._content[2]  # a constant that no guard asks for
+        draw = "" + admit_drawn(phi)._content[2]  # a constant that no guard asks for
     told = {name: value for name, value in options.items() if value is not None}  # such a call takes no None
     return _by_array_operations(name, draw, plan, numbers, given, told)
 

@@ -12,7 +12,7 @@ from kernattn.torch._in_graphs import OPS, autocast, product, sums_dtype
 from kernattn.torch._plans import BLOCKS
 
 
-def compressed(
+def compress_and_attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,

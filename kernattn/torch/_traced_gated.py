@@ -13,7 +13,7 @@ from kernattn.attention import GatedState, GatedStretch, _gated_states
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.ops.gated.reference import log_decays
 from kernattn.torch._in_graphs import OPS, autocast, check_gates, differentiated_by_func, into
-from kernattn.torch._traced_below import composed, traced_below
+from kernattn.torch._traced_below import trace_composed, traced_below
 
 XP = namespace(like=torch.empty(0))  # found before any graph, which could not trace how
 
@@ -63,7 +63,7 @@ def gated_linear_attention(
             raise ParameterError("state must be None where torch.func differentiates within a graph")
         options = {"g": g, "gk": gk, "beta": beta, "erase": erase, "key_mask": key_mask, "segment_ids": segment_ids}
         more: dict[str, Any] = {"scale": scale, "l2_normalise": l2_normalise, "backend": backend}
-        out, (s,) = composed("gated_linear_attention", None, q, k, v, **options, **more)
+        out, (s,) = trace_composed("gated_linear_attention", None, q, k, v, **options, **more)
         return out, GatedState(s)
     out, after = OPS.gated(q, k, v, g, gk, beta, read, write, s, key_mask, segment_ids, scale, l2_normalise, backend)
     return out, GatedState(after)

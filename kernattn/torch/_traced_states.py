@@ -15,7 +15,7 @@ from kernattn.errors import DTypeError, ParameterError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.torch._in_graphs import autocast, sums_dtype
 from kernattn.torch._specs import map_of
-from kernattn.torch._traced_below import composed, drawn, leaves_of, one_draw, run_op, state_of
+from kernattn.torch._traced_below import admit_drawn, leaves_of, one_draw, run_op, state_of, trace_composed
 from kernattn.torch._traced_gated import XP, merge_gated
 
 
@@ -25,7 +25,7 @@ def initial_state(phi: FeatureMap, batch_shape: Any, value_dim: Any, like: Tenso
         raise ParameterError("batch_shape must be a tuple of positive integers")
     if any(size < 1 for size in (*batch_shape, value_dim)):
         raise ParameterError("batch_shape and value_dim must be positive integers")
-    draw = drawn(phi)
+    draw = admit_drawn(phi)
     rows, peaks = _sizes("" + draw._content[2], index(like.shape[-1]))
     wide = sums_dtype(like)
     s, z = (like.new_zeros((*batch_shape, rows, *own), dtype=wide) for own in ((value_dim,), ()))
@@ -56,16 +56,16 @@ def key_state(
     k, v = autocast(k, v)
     made = run_op("key_state", False, phi, backend, {"k": k, "v": v, "key_mask": key_mask})
     if made is None:
-        made = composed("key_state", phi, k, v, key_mask=key_mask, backend=backend)
-    return state_of(drawn(phi), (made[0], made[1], made[2]))
+        made = trace_composed("key_state", phi, k, v, key_mask=key_mask, backend=backend)
+    return state_of(admit_drawn(phi), (made[0], made[1], made[2]))
 
 
 def attend(state: LinearState, q: Tensor, phi: FeatureMap, *, backend: str | None = None) -> Tensor:
-    one_draw(state.fingerprint, drawn(phi).fingerprint)
+    one_draw(state.fingerprint, admit_drawn(phi).fingerprint)
     (q,) = autocast(q)
     made = run_op("attend", False, phi, backend, {"q": q, **leaves_of(state)})
     if made is None:
-        return composed("attend", phi, (state.s, state.z, state.peak), q, backend=backend)
+        return trace_composed("attend", phi, (state.s, state.z, state.peak), q, backend=backend)
     return made[0]
 
 
@@ -83,8 +83,8 @@ def merge_states(a: Any, b: Any) -> Any:
 
 
 def attend_with_lse(state: LinearState, q: Tensor, phi: FeatureMap, **options: Any) -> tuple[Tensor, LogNormaliser]:
-    one_draw(state.fingerprint, drawn(phi).fingerprint)
-    out, found = composed("attend_with_lse", phi, (state.s, state.z, state.peak), q, **options)
+    one_draw(state.fingerprint, admit_drawn(phi).fingerprint)
+    out, found = trace_composed("attend_with_lse", phi, (state.s, state.z, state.peak), q, **options)
     return out, LogNormaliser(*found)
 
 
@@ -92,7 +92,7 @@ def causal_with_lse(
     q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, *, state: LinearState | None = None, **options: Any
 ) -> tuple[Tensor, LogNormaliser, LinearState]:
     if state is not None:
-        one_draw(state.fingerprint, drawn(phi).fingerprint)
+        one_draw(state.fingerprint, admit_drawn(phi).fingerprint)
         options["state"] = state.s, state.z, state.peak
-    out, found, sums = composed("causal_with_lse", phi, q, k, v, **options)
-    return out, LogNormaliser(*found), state_of(drawn(phi), sums)
+    out, found, sums = trace_composed("causal_with_lse", phi, q, k, v, **options)
+    return out, LogNormaliser(*found), state_of(admit_drawn(phi), sums)

@@ -16,7 +16,7 @@ from kernattn._runtime.deprecated import old_arguments
 from kernattn._runtime.random import RNG
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
-from kernattn.torch._heads import grouped, joined
+from kernattn.torch._heads import group_heads, join_heads
 from kernattn.transfer import Heads, Transfer, load
 from kernattn.transfer._heads import State
 from kernattn.transfer._rows import Recorder
@@ -70,8 +70,8 @@ class SoftmaxAttention(nn.Module):
         (batch, heads, n, e) Tensor
             Outputs.
         """
-        heads = grouped(q, k, v, key_mask)
-        return joined(softmax_attention(*heads[:3], scale=self.scale, causal=self.causal, key_mask=heads.key_mask))
+        heads = group_heads(q, k, v, key_mask)
+        return join_heads(softmax_attention(*heads[:3], scale=self.scale, causal=self.causal, key_mask=heads.key_mask))
 
     def extra_repr(self) -> str:
         """Return the text between the brackets of the module's repr."""
@@ -130,8 +130,8 @@ class HeadAttention(nn.Module):
         (batch, heads, n, e) Tensor
             Outputs.
         """
-        q, k, v, mask = grouped(q, k, v, key_mask)
-        return joined(self.heads.attend(q, k, v, causal=self.causal, key_mask=mask))
+        q, k, v, mask = group_heads(q, k, v, key_mask)
+        return join_heads(self.heads.attend(q, k, v, causal=self.causal, key_mask=mask))
 
     def decode(
         self, q: Tensor, k: Tensor, v: Tensor, state: State | None = None, *, key_mask: Tensor | None = None
@@ -156,12 +156,12 @@ class HeadAttention(nn.Module):
         """
         if not self.causal:
             raise ParameterError("decode is for causal attention; got a module with causal=False")
-        q, k, v, mask = grouped(q, k, v, key_mask)
+        q, k, v, mask = group_heads(q, k, v, key_mask)
         if state is None or q.shape[-2] > 1:
             out, state = self.heads.prefill(q, k, v, state=state, key_mask=mask)
         else:
             out, state = self.heads.step(state, q, k, v, key_mask=mask)
-        return joined(out), state
+        return join_heads(out), state
 
     def get_extra_state(self) -> Tensor:
         """Return the number of the maps, ()."""
@@ -278,8 +278,8 @@ def transfer(
 
     def record(recorder: Recorder) -> None:
         def note(name: str, module: SoftmaxAttention, args: Any, kwargs: Any) -> None:
-            q, k, v, mask = _named(*args, **kwargs)
-            heads = grouped(q, k, v, mask)
+            q, k, v, mask = _order_arguments(*args, **kwargs)
+            heads = group_heads(q, k, v, mask)
             scale = q.shape[-1] ** -0.5 if module.scale is None else module.scale
             recorder.take(name, *heads[:3], mask, module.causal, scale)
 
@@ -322,7 +322,7 @@ def load_transfer(model: nn.Module, folder: str | PathLike[str]) -> Swap:
     return _swap(model, _places(model), load(folder))
 
 
-def _named(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None) -> tuple[Any, ...]:
+def _order_arguments(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None) -> tuple[Any, ...]:
     return q, k, v, key_mask
 
 

@@ -106,7 +106,7 @@ def mamba_chunk_scan_combined(
     except ParameterError as error:
         most = largest(A)
         raise (error if most <= 0 else ParameterError(f"A must hold rates, at most 0; got {most:g}")) from None
-    out = _finished(y.flatten(1, 2).transpose(1, 2), x.to(wide), D, z).to(x.dtype).contiguous()
+    out = _finish(y.flatten(1, 2).transpose(1, 2), x.to(wide), D, z).to(x.dtype).contiguous()
     return (out, after.flatten(1, 2).mT.contiguous()) if return_final_states else out
 
 
@@ -185,7 +185,7 @@ def selective_state_update(
     out, after = run(before, x, step, A.to(wide), B, C, D if z is None else None)
     if after is not state:
         state.copy_(after)
-    return out if z is None else _finished(out, x, D, z).to(x.dtype)
+    return out if z is None else _finish(out, x, D, z).to(x.dtype)
 
 
 def _check(
@@ -218,7 +218,7 @@ def _steps(dt: Tensor, bias: Tensor | None, made: bool) -> Tensor:
     return softplus(dt) if made else dt
 
 
-def _finished(out: Tensor, x: Tensor, d: Tensor | None, z: Tensor | None) -> Tensor:
+def _finish(out: Tensor, x: Tensor, d: Tensor | None, z: Tensor | None) -> Tensor:
     """Return outputs (..., heads, p) with what is added of x, times silu(z)."""
     if d is not None:
         out = torch.addcmul(out, x, d.to(out.dtype).reshape(x.shape[-2], -1))
