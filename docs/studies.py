@@ -69,7 +69,7 @@ def section(name: str, records: Sequence[dict[str, Any]]) -> str:
     redraws = f"{draws[0]}" if len(draws) == 1 else f"{draws[0]} to {draws[-1]}"
     lines += ["", f"{len(records)} cells of {redraws} redraws.", ""]
     for stem, figure in preset.figures.items():
-        caption = plain(f"{figure.title}. {figure.subtitle}. {figure.found(verdicts)}".strip())
+        caption = plain(f"{figure.title}. {figure.subtitle}. {figure.findings(verdicts)}".strip())
         lines += [f"![{plain(figure.title)}](figures/studies/{name}-{stem}.png)", "", f"*{caption}*", ""]
     return "\n".join(lines[:-1])
 

@@ -90,7 +90,7 @@ def read_records(folder: str | PathLike[str]) -> list[Record]:
     folder = checked_path("folder", folder)
     if not (folder / RECORDS).is_file():
         raise FileFormatError(f"{folder} holds no study: there is no {RECORDS}")
-    _stored(folder)
+    _read_config(folder)
     lines = _parse([folder / RECORDS])
     if lines.bad:
         warnings.warn(f"{folder / RECORDS}: {_reasons(lines.bad)}; left out", stacklevel=2)
@@ -99,7 +99,7 @@ def read_records(folder: str | PathLike[str]) -> list[Record]:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the configuration of a study's folder: its axes, its seed, the versions that it ran with."""
-    return _stored(folder) or {}
+    return _read_config(folder) or {}
 
 
 class _Lines(NamedTuple):
@@ -116,7 +116,7 @@ def _parse(paths: Iterable[Path]) -> _Lines:
         content = path.read_bytes() if path.exists() else b""
         lines = content.split(b"\n")
         for number, line in enumerate(lines, start=1):
-            record, reason = _checked(line)
+            record, reason = _check_line(line)
             if number == len(lines) and reason is not None:
                 break  # what follows the last newline: nothing, or a line that was cut
             if reason is None and record["cell"] in found.records:
@@ -130,7 +130,7 @@ def _parse(paths: Iterable[Path]) -> _Lines:
     return found
 
 
-def _checked(line: bytes) -> tuple[Record, str | None]:
+def _check_line(line: bytes) -> tuple[Record, str | None]:
     """Return the record of a line, and what is wrong with it."""
     try:
         record = json.loads(line, parse_constant=_refuse)
@@ -183,7 +183,7 @@ class Records:
             raise
 
     def _open(self, config: Mapping[str, Any]) -> None:
-        stored = _stored(self._folder)
+        stored = _read_config(self._folder)
         if stored is not None and stored.get("study") != config["study"]:
             raise StudyConflict(
                 f"{self._folder} holds the study {stored.get('study')}, not {config['study']}; "
@@ -251,7 +251,7 @@ def _settle(path: Path, content: bytes, always: bool = False) -> None:
         replace_bytes(path, content)
 
 
-def _stored(folder: Path) -> dict[str, Any] | None:
+def _read_config(folder: Path) -> dict[str, Any] | None:
     """Return the configuration of a folder, None where there is none yet."""
     path = folder / CONFIG
     if not path.exists():

@@ -94,7 +94,7 @@ def run(
             sweep.prepare()
         with (
             bar("a study", progress, unit="cell", total=len(cells), initial=len(cells) - len(todo)) as cells_done,
-            closing(_measured(sweep, todo, home, settings, workers)) as measured,
+            closing(_measure_all(sweep, todo, home, settings, workers)) as measured,
         ):
             for record in measured:
                 records.append(record)
@@ -103,7 +103,7 @@ def run(
         return records.finish()
 
 
-def _measured(
+def _measure_all(
     sweep: Sweep, cells: Sequence[Cell], home: str | None, settings: Mapping[str, Any], workers: int
 ) -> Generator[Record]:
     """Yield records as they are done; after a failure those that are under way, and then the failure."""

@@ -5,7 +5,7 @@ import pytest
 
 from kernattn.errors import ParameterError
 from kernattn.studies import PRESETS, study
-from kernattn.studies._presets.gates import GATES, RULES, STRENGTHS, chunk_by_differences, draw, measured, recur
+from kernattn.studies._presets.gates import GATES, RULES, STRENGTHS, chunk_by_differences, draw, measure, recur
 
 pytest.importorskip("matplotlib")
 verdicts = PRESETS["gates"].sentences
@@ -21,19 +21,19 @@ def test_all_methods_are_one_function(rule, gates):
     """In float64, of gates that are mild; 130 tokens are two chunks and a rest."""
     given = [None if x is None else x.astype(np.float64) for x in draw(rule, gates, "mild", 130, 0)]
     np.testing.assert_allclose(chunk_by_differences(*given), recur(*given), atol=1e-13)
-    np.testing.assert_allclose(measured("kernattn", given), recur(*given), atol=1e-13)
+    np.testing.assert_allclose(measure("kernattn", given), recur(*given), atol=1e-13)
 
 
 def test_differences_err_as_the_function_of_transformers_does():
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     given = draw("delta", "head", "mild", 130, 0)
-    np.testing.assert_allclose(measured("transformers", given), exact(given), atol=1e-6)
+    np.testing.assert_allclose(measure("transformers", given), exact(given), atol=1e-6)
     given = draw("delta", "head", "extreme", 130, 0)
-    ours, theirs = (np.max(np.abs(measured(m, given) - exact(given))) for m in ("differences", "transformers"))
+    ours, theirs = (np.max(np.abs(measure(m, given) - exact(given))) for m in ("differences", "transformers"))
     assert 0.2 < ours / theirs < 5
     given = draw("delta", "head", "reset", 130, 0)
-    assert all(np.isnan(measured(method, given)).any() for method in ("differences", "transformers"))
+    assert all(np.isnan(measure(method, given)).any() for method in ("differences", "transformers"))
 
 
 def test_what_it_finds(found):

@@ -46,18 +46,20 @@ def test_what_a_figure_shows_is_what_its_verdicts_say():
         "Holds in part in b: z. Surely so in 1 of 4 settings, surely not in 1, open in 2.",
     ]
     brief = "Does not hold in b: y (Yu et al. 2016). The x is 3. Holds in part in b: z. Surely so in 1 of 4 settings,"
-    assert figure.found(told) == f"{brief} surely not in 1, open in 2."
-    assert figure.found(2 * told) == "Of its 4 verdicts: holds in part 2, does not hold 2."
-    assert figure.found(told[:1]) == figure.found(4 * [Verdict("of rows in b")]) == ""
-    assert figure._replace(shows=None).found(told) == ""
-    assert figure._replace(shows=r"in (\w)").found(told).startswith("Holds in a: x.")  # of the first, as the figure is
+    assert figure.findings(told) == f"{brief} surely not in 1, open in 2."
+    assert figure.findings(2 * told) == "Of its 4 verdicts: holds in part 2, does not hold 2."
+    assert figure.findings(told[:1]) == figure.findings(4 * [Verdict("of rows in b")]) == ""
+    assert figure._replace(shows=None).findings(told) == ""
+    assert (
+        figure._replace(shows=r"in (\w)").findings(told).startswith("Holds in a: x.")
+    )  # of the first, as the figure is
 
 
 @pytest.mark.parametrize(("first", "last"), [("softmax", "gaussian"), ("gaussian", "softmax")])
 def test_captions_of_the_first_kernel_tell_of_no_other(found, first, last):
     records = [{**r, "kernel": kernel} for kernel in (first, last) for r in found("estimators")[0]]
     preset = PRESETS["estimators"]
-    told = preset.figures["rank"].found([v for v in preset.verdicts(records) if "trigonometric" in str(v)])
+    told = preset.figures["rank"].findings([v for v in preset.verdicts(records) if "trigonometric" in str(v)])
     assert f"for the {first.replace('gaussian', 'Gaussian')} kernel" in told
     assert f"for the {last.replace('gaussian', 'Gaussian')} kernel" not in told
 
@@ -65,7 +67,7 @@ def test_captions_of_the_first_kernel_tell_of_no_other(found, first, last):
 def test_the_caption_of_the_smallest_scale_tells_of_no_other(found):
     records = [{**r, "scale": scale} for scale in (2.0, 0.25) for r in found("time-to-error")[0]]
     preset = PRESETS["time-to-error"]
-    told = preset.figures["error_over_time"].found(preset.verdicts(records))
+    told = preset.figures["error_over_time"].findings(preset.verdicts(records))
     assert "at scale 0.25:" in told
     assert "at scale 2:" not in told
 

@@ -30,7 +30,7 @@ from kernattn.studies import (
 from kernattn.studies._records import seal
 from kernattn.studies._report.citations import cited_works
 from kernattn.studies._report.commands import study_command
-from kernattn.studies._report.facts import calibration, unsettled
+from kernattn.studies._report.facts import calibration, fields_without_intervals
 from kernattn.studies._report.page import mathml
 
 pytest.importorskip("matplotlib")
@@ -132,7 +132,7 @@ def test_what_is_told_is_what_records_say(folder):
     (variance,) = calibration(records, {})
     assert variance.field == "variance"
     assert variance.inside == inside.sum()
-    found = {each.field: each for each in unsettled(records, "estimator")}
+    found = {each.field: each for each in fields_without_intervals(records, "estimator")}
     assert found["variance"].without == np.sum(settled == 0) > 0
     assert found["variance"].total == theory.size
     assert sum(without for without, _ in found["variance"].by.values()) == found["variance"].without
@@ -200,7 +200,7 @@ def test_figures_in_the_sizes_of_a_page(folder, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [str(tmp_path / "ratio.pdf")] * 2
     (file,) = figures(folder / "softmax-kernel", "ratio", tmp_path, formats="svg")
     text, shown = file.read_text(), PRESETS["softmax-kernel"]
-    assert shown.figures["ratio"].found(shown.verdicts(read_records(folder / "softmax-kernel"))) in text
+    assert shown.figures["ratio"].findings(shown.verdicts(read_records(folder / "softmax-kernel"))) in text
     assert "projection iid, orthogonal; d 4. 4 cells of 200 redraws, seed 0" in text
 
 

@@ -8,7 +8,7 @@ import pytest
 import kernattn as ka
 from kernattn.errors import ParameterError
 from kernattn.studies import PRESETS, study
-from kernattn.studies._presets.spectral import _by_leverage, _problem, needed
+from kernattn.studies._presets.spectral import _by_leverage, _problem, features_needed
 
 pytest.importorskip("matplotlib")
 verdicts = PRESETS["spectral"].sentences
@@ -60,8 +60,8 @@ def test_verdicts_follow_the_records(found):
 
 def test_needed_interpolates_in_logarithms():
     line = [{"m": m, "worst": m**-0.5} for m in (1, 16, 256)]
-    assert needed(line) == pytest.approx(4)
-    assert needed(line[1:]) is None
+    assert features_needed(line) == pytest.approx(4)
+    assert features_needed(line[1:]) is None
 
 
 @pytest.mark.statistical

@@ -124,7 +124,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
             *_compare("the delta rule errs less than linear attention", mine, "delta", "linear", "error"),
             *_compare("a gate lowers the error of linear attention", mine, "gated", "linear", "error"),
             *_compare("a gate lowers the error of the delta rule", mine, "gated_delta", "delta", "error"),
-            _recalled(mine, where),
+            _judge_recall(mine, where),
         ]
     return [*told, check_coverage(records, "error", "error_predicted", "mean errors")]
 
@@ -164,7 +164,7 @@ def _compare(claim: str, mine: Sequence[Record], less: str, more: str, field: st
     ]
 
 
-def _recalled(mine: Sequence[Record], where: str) -> Verdict:
+def _judge_recall(mine: Sequence[Record], where: str) -> Verdict:
     """Say up to how many pairs, and for all fewer, the nearest value is the right one in nine cases of ten."""
     said = []
     for rule in names(mine, "rule"):

@@ -126,13 +126,13 @@ def _on_a_table(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
     rows = TABLES[cell["data"]]().split(cell["n"], JUDGED, rng=rng)
     learnt = cell["n"] - int(HELD * cell["n"]) * (cell["scale"] != "evidence")
     z, scale = special.ndtri((1 + level) / 2), 1.0
-    process = _learnt(rows.x[:learnt], rows.y[:learnt], cell, rng)
+    process = _learn(rows.x[:learnt], rows.y[:learnt], cell, rng)
     if learnt < cell["n"]:
-        errors, deviations = _judged(process, rows.x[learnt:], rows.y[learnt:])
+        errors, deviations = _judge(process, rows.x[learnt:], rows.y[learnt:])
         scale = float(np.quantile(np.abs(errors) / (z * deviations), level))
     if cell["scale"] == "refitted":
-        process = _learnt(rows.x, rows.y, cell, rng)
-    errors, deviations = _judged(process, rows.new_x, rows.new_y)
+        process = _learn(rows.x, rows.y, cell, rng)
+    errors, deviations = _judge(process, rows.new_x, rows.new_y)
     deviations = scale * deviations
     return {
         "covered": np.mean(np.abs(errors) < z * deviations),
@@ -142,7 +142,7 @@ def _on_a_table(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def _learnt(x: Float64, y: Float64, cell: Cell, rng: np.random.Generator) -> "GaussianProcess":
+def _learn(x: Float64, y: Float64, cell: Cell, rng: np.random.Generator) -> "GaussianProcess":
     """Return the process of rows, whose lengthscale, noise and amplitude have the largest evidence."""
     from kernattn import solvers
 
@@ -154,7 +154,7 @@ def _learnt(x: Float64, y: Float64, cell: Cell, rng: np.random.Generator) -> "Ga
     return solvers.gp(solvers.moments(x, solvers.tune(x, y, phi).phi, y=y))
 
 
-def _judged(process: "GaussianProcess", x: Float64, y: Float64) -> tuple[Float64, Float64]:
+def _judge(process: "GaussianProcess", x: Float64, y: Float64) -> tuple[Float64, Float64]:
     """Return errors of new targets, and the deviations that the process says they have."""
     deviations: Float64 = np.sqrt(process.variance(x) + process.noise**2)
     return process.mean(x) - y, deviations

@@ -50,7 +50,7 @@ def caption(figure: Figure, records: Sequence[Record], config: Mapping[str, Any]
     redraws = f"{draws[0]}" if len(draws) == 1 else f"{draws[0]} to {draws[-1]}"
     parts = (
         f"{figure.title}. {figure.subtitle}.",
-        figure.found(verdicts),
+        figure.findings(verdicts),
         f"{varied[0].upper()}{varied[1:]}.",
         f"{len(records)} cells of {redraws} redraws, seed {config['seed']}, kernattn {config['kernattn']}.",
     )

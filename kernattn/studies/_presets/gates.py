@@ -58,14 +58,14 @@ def sweep(**asked: Any) -> Sweep:
         stop=options.stop(DRAWS, 6),
         seed=options.seed,
         reduce=_reduce,
-        prepare=lambda: measured("kernattn", draw("delta", "channel", "mild", 4, 0)),
+        prepare=lambda: measure("kernattn", draw("delta", "channel", "mild", 4, 0)),
     )
 
 
 def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
     """Return the error of the worst output over the largest one, infinity where one is not finite."""
     given, exact = problem(cell["rule"], cell["gates"], cell["strength"], cell["n"], int(rng.integers(2**63)))
-    out = measured(cell["method"], given).astype(np.float64)
+    out = measure(cell["method"], given).astype(np.float64)
     finite = np.isfinite(out)
     worst = np.max(np.abs(out - exact)) / np.max(np.abs(exact)) if finite.all() else np.inf
     return {"error": worst, "finite": np.mean(finite)}
@@ -95,7 +95,7 @@ def problem(rule: str, gates: str, strength: str, n: int, seed: int) -> tuple[In
     return given, recur(*(None if x is None else x.astype(np.float64) for x in given))
 
 
-def measured(method: str, given: Inputs) -> Array:
+def measure(method: str, given: Inputs) -> Array:
     """Return outputs in float32."""
     if method == "recurrence":
         return recur(*given)

@@ -90,7 +90,7 @@ def sweep(**asked: Any) -> Sweep:
         return fields | {
             "bias_settled": where_settled(tails, x, y, stop.draws),
             # the square of an exponential term is the term of inputs twice as long
-            "ratio_settled": _bounded(cell["estimator"]) or where_settled(tails, 2 * x, 2 * y, stop.draws),
+            "ratio_settled": _is_bounded(cell["estimator"]) or where_settled(tails, 2 * x, 2 * y, stop.draws),
         }
 
     return Sweep(
@@ -109,10 +109,10 @@ def sweep(**asked: Any) -> Sweep:
 def inputs(estimator: str, d: int) -> tuple[Float64, Float64]:
     """Return pairs (T, d): opposite for trigonometric features, equal for positive ones, which see x + y."""
     x = np.asarray(SIZES)[:, None] / 2 * np.full(d, d**-0.5)
-    return x, -x if _bounded(estimator) else x
+    return x, -x if _is_bounded(estimator) else x
 
 
-def _bounded(estimator: str) -> bool:
+def _is_bounded(estimator: str) -> bool:
     """Whether the features are bounded, and see x - y; the others are exponentials, and see x + y."""
     return estimator in ("trigonometric", "phase")
 
@@ -162,7 +162,7 @@ def _describe_bias(record: Record) -> Verdict | None:
     off = [i for i, each in enumerate(bias) if each.low > 0 or each.high < 0]
     what = f"{record['estimator']} features, d = {record['d']}"
     if not off:
-        why = ": a cosine does not see the sign of a row" if _bounded(record["estimator"]) else ""
+        why = ": a cosine does not see the sign of a row" if _is_bounded(record["estimator"]) else ""
         return Verdict(f"raw QR factors show no bias for {what}{why}")
     if record["estimator"] != "positive":
         return None

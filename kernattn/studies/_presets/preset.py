@@ -31,7 +31,7 @@ class Figure(NamedTuple):
     by: str | None = None
     shows: str | None = None
 
-    def found(self, verdicts: Sequence[Verdict]) -> str:
+    def findings(self, verdicts: Sequence[Verdict]) -> str:
         """Return the findings of the figure: its verdicts in brief, or of many verdicts how they begin."""
         if self.shows is None:
             return ""

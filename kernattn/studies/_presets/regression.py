@@ -58,13 +58,13 @@ def sweep(**asked: Any) -> Sweep:
         return _problem(name, split)
 
     @lru_cache(maxsize=128)
-    def fitted(given: str, name: str, split: int, draw: int) -> Float64:
+    def fit(given: str, name: str, split: int, draw: int) -> Float64:
         return np.array([_fit(problem(given, split), m, name, draw) for m in features]).T
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
         split, draw = (int(part) for part in rng.integers(2**31, size=2))
         (error, kernel), (iid_error, iid_kernel) = (
-            fitted(cell["data"], name, split, draw) for name in (cell["map"], "iid")
+            fit(cell["data"], name, split, draw) for name in (cell["map"], "iid")
         )
         exact = problem(cell["data"], split).exact
         return {"error": error, "kernel": kernel, "iid_error": iid_error, "iid_kernel": iid_kernel, "exact": exact}

@@ -46,7 +46,7 @@ def sweep(**asked: Any) -> Sweep:
     def facts(cell: Cell) -> dict[str, Any]:
         x, y = _inputs(cell["d"])
         return {
-            **_tilted(phi(cell), x[PLACE], y[PLACE]),
+            **_measure_tail(phi(cell), x[PLACE], y[PLACE]),
             "exact": KERNEL.pairs(x, y),
             "variance_predicted": phi(cell).variance(x, y),
             "bias_settled": where_settled(phi(cell), x, y, stop.draws),
@@ -68,7 +68,7 @@ def sweep(**asked: Any) -> Sweep:
     )
 
 
-def _tilted(phi: FeatureMap, x: Float64, y: Float64) -> dict[str, Any]:
+def _measure_tail(phi: FeatureMap, x: Float64, y: Float64) -> dict[str, Any]:
     """Return the variance of independent positive features at one pair, by frequencies drawn where its tail is."""
     if not isinstance(phi, Positive) or phi.projection != Iid():
         return with_ends("variance_tilted", (None,) * 3)

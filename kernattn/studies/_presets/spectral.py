@@ -131,7 +131,7 @@ def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> d
     return with_ends("delta", median_and_ci(delta)) | with_ends("worst", quantile_and_ci(delta, 1 - FAILURE))
 
 
-def needed(records: Sequence[Record], field: str = "worst") -> float | None:
+def features_needed(records: Sequence[Record], field: str = "worst") -> float | None:
     """Return the m at which a field falls to the target, between measurements in logarithms; None where it does not."""
     for before, after in pairwise(sort_by(records, "m")):
         if before[field] > TARGET >= after[field]:
@@ -186,7 +186,7 @@ def _describe_numbers(source: str, alone: Sequence[Record]) -> list[Verdict]:
     told = []
     for ratio in names(alone, "n_lambda"):
         here = select(alone, n_lambda=ratio)
-        at, predicted = needed(here), here[0]["needed_bound"]
+        at, predicted = features_needed(here), here[0]["needed_bound"]
         if at is not None and predicted is not None:
             told.append(
                 f"{two_digits(at)} at n/λ = {ratio} (s_λ = {here[0]['effective_dimension']:.3g}), where the bound is "
@@ -221,7 +221,7 @@ def draw_numbers(records: Sequence[Record], ax: Any) -> None:
     ax.set_title(f"{records[0]['source']} rows")
     for name in names(records, "sampling"):
         cells = [select(records, sampling=name, n_lambda=ratio) for ratio in ratios]
-        interval = [np.array([needed(each, f"worst{end}") for each in cells], float) for end in ENDS]
+        interval = [np.array([features_needed(each, f"worst{end}") for each in cells], float) for end in ENDS]
         draw_interval(ax, ratios, interval, LOOKS[name], SPOKEN[name])
         _draw_bound(ax, ratios, read_field([each[0] for each in cells], "needed_bound"), name)
 

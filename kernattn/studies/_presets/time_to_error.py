@@ -125,7 +125,7 @@ def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> d
     }
 
 
-def reached(record: Record, target: float) -> int | None:
+def place_reached(record: Record, target: float) -> int | None:
     """Return the place of the fewest features of which the median error is surely below the target, or None."""
     below = [high is not None and high <= target for high in record["over_uniform_high"]]
     return below.index(True) if True in below else None
@@ -148,7 +148,7 @@ def _judge_crossover(records: Sequence[Record], target: float) -> Verdict:
         faster = [gain is not None and gain > 1 for gain in gains]
         start = next((i for i in range(len(here)) if all(faster[i:])), None)
         starts.append(start)
-        place, last = reached(here[-1], target), here[-1]
+        place, last = place_reached(here[-1], target), here[-1]
         if not any(gains):
             least = min(value for r in here for value in r["over_uniform"])
             told.append(f"{_map(last)}: not with m up to {last['m'][-1]} (at best {two_digits(least)} times)")
@@ -173,7 +173,7 @@ def _by_map(records: Sequence[Record]) -> list[list[Record]]:
 
 def _gain(record: Record, target: float) -> float | None:
     """Return the time of exact attention over that of the fewest features that reach the target; None if none does."""
-    place = reached(record, target)
+    place = place_reached(record, target)
     return None if place is None else record["exact_seconds"] / record["linear_seconds"][place]
 
 
@@ -251,7 +251,9 @@ def draw_time_over_length(records: Sequence[Record], ax: Any) -> None:
     for estimator, target in product(names(here, "estimator"), TARGETS):
         found = sort_by(select(here, estimator=estimator), "length")
         look = look_of(records, estimator, "orthogonal" if target == TARGETS[0] else "iid")
-        points = [(r["length"], 1e3 * r["linear_seconds"][i]) for r in found if (i := reached(r, target)) is not None]
+        points = [
+            (r["length"], 1e3 * r["linear_seconds"][i]) for r in found if (i := place_reached(r, target)) is not None
+        ]
         if points:
             ax.plot(*zip(*points, strict=True), **look)
     for estimator in names(here, "estimator"):

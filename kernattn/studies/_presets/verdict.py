@@ -120,12 +120,12 @@ class Verdict:
     @property
     def brief(self) -> str:
         """The first sentence, and the first of what was seen: what a caption repeats."""
-        return " ".join([self.head, *self._seen(self.ratio, *self.facts, self.tally)[:1]])
+        return " ".join([self.head, *self._sentences(self.ratio, *self.facts, self.tally)[:1]])
 
     def __str__(self) -> str:
-        return " ".join([self.head, *self._seen(self.tally, self.ratio, *self.facts)])
+        return " ".join([self.head, *self._sentences(self.tally, self.ratio, *self.facts)])
 
-    def _seen(self, *parts: object) -> list[str]:
+    def _sentences(self, *parts: object) -> list[str]:
         return [f"{_capital(str(part))}." for part in parts if part is not None]
 
 

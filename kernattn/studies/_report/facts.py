@@ -29,7 +29,7 @@ class Unsettled(NamedTuple):
     by: dict[str, tuple[int, int]]
 
 
-def measured(records: Sequence[Record]) -> list[str]:
+def fields_with_intervals(records: Sequence[Record]) -> list[str]:
     """Return the fields that come with intervals."""
     every = names([{"f": name} for record in records for name in record], "f")
     return [name for name in every if f"{name}_low" in every and f"{name}_high" in every]
@@ -38,7 +38,7 @@ def measured(records: Sequence[Record]) -> list[str]:
 def calibration(records: Sequence[Record], expected: Mapping[str, float]) -> list[Calibration]:
     """Return the coverage of every field of which theory says something: `expected`, or the field x_predicted."""
     facts = []
-    for name in measured(records):
+    for name in fields_with_intervals(records):
         told = [
             r | {f"{name}_predicted": expected[name]} if name in expected else r
             for r in records
@@ -50,10 +50,10 @@ def calibration(records: Sequence[Record], expected: Mapping[str, float]) -> lis
     return facts
 
 
-def unsettled(records: Sequence[Record], axis: str) -> list[Unsettled]:
+def fields_without_intervals(records: Sequence[Record], axis: str) -> list[Unsettled]:
     """Return the fields that lack intervals somewhere, by the values of an axis."""
     facts = []
-    for name in measured(records):
+    for name in fields_with_intervals(records):
         by: dict[str, tuple[int, int]] = {}
         for record in records:
             value, low = (np.asarray(record.get(each), np.float64).ravel() for each in (name, f"{name}_low"))

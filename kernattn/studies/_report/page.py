@@ -14,7 +14,13 @@ from kernattn.studies._records import names, spell
 from kernattn.studies._report.assets import read_asset
 from kernattn.studies._report.citations import bibtex
 from kernattn.studies._report.commands import figure_command, study_command
-from kernattn.studies._report.facts import calibration, cells, constants, measured, unsettled
+from kernattn.studies._report.facts import (
+    calibration,
+    cells,
+    constants,
+    fields_with_intervals,
+    fields_without_intervals,
+)
 from kernattn.studies._report.svg import inline
 from kernattn.studies._report.tables import number, record_table, table
 from kernattn.studies._seeds import digest
@@ -57,13 +63,13 @@ def _section(name: str, study: Study) -> str:
     parts = [f'<section id="{name}">\n<h1>{escape(_title(study))}</h1>', *_claim(study)]
     for heading, text in (
         ("Verdicts", _verdicts(study)),
-        ("What is not settled", _unsettled(study)),
+        ("What is not settled", _render_open(study)),
         ("Figures", _figures(name, study)),
         ("Do the intervals hold the closed forms?", _calibration(study)),
         ("All cells", _cells(study)),
         ("How it was made", _making(study)),
         ("BibTeX", _pre(bibtex(study.preset.claim if study.preset else ""))),
-        ("Records", _embedded(name, study)),
+        ("Records", _embed(name, study)),
     ):
         if text:
             anchor = f"{name}-{re.sub('[^a-z]+', '-', heading.lower()).strip('-')}"
@@ -94,14 +100,16 @@ def _verdicts(study: Study) -> str:
     return '<ul class="verdicts">\n' + "\n".join(lines) + "\n</ul>"
 
 
-def _unsettled(study: Study) -> str:
+def _render_open(study: Study) -> str:
     axes = list(study.config["axes"])
     axis = next((each for each in axes if len(names(study.records, each)) > 1), axes[0])
-    open_ones = unsettled(study.records, axis)
+    open_ones = fields_without_intervals(study.records, axis)
     wanted, there = study.config.get("cells", len(study.records)), len(study.records)
     first = f"<p>The sweep is not finished: {there} of {wanted} cells are here.</p>" if there < wanted else ""
     if not open_ones:
-        every = "Every point here has an interval." if measured(study.records) else "No field has an interval."
+        every = (
+            "Every point here has an interval." if fields_with_intervals(study.records) else "No field has an interval."
+        )
         return f"{first}<p>{every}</p>"
     values = [str(value) for value in names(study.records, axis)]
     rows = [
@@ -187,7 +195,7 @@ def _making(study: Study) -> str:
     return f'{command}\n<div class="facts">{table(["what", "value"], rows)}</div>'
 
 
-def _embedded(name: str, study: Study) -> str:
+def _embed(name: str, study: Study) -> str:
     lines = "".join(json.dumps(record) + "\n" for record in study.records)
     return (
         f'<p><button type="button" class="download" data-of="{name}-records-jsonl" data-file="{name}.jsonl">Download '

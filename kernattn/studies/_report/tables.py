@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from kernattn.studies._records import Record, spell
-from kernattn.studies._report.facts import SUFFIXES, constants, measured
+from kernattn.studies._report.facts import SUFFIXES, constants, fields_with_intervals
 from kernattn.studies._sweep import RESERVED
 
 
@@ -33,7 +33,7 @@ def _cell(given: Any) -> str:
 
 def record_table(rows: Sequence[Mapping[str, Any]], records: Sequence[Record]) -> str:
     """Return the cells of a study, without what is the same in all, intervals beside their values."""
-    same, intervals = constants(rows), measured(records)
+    same, intervals = constants(rows), fields_with_intervals(records)
     hidden = {*RESERVED, *same} - {"draws", "stopped"}
     names = [
         name

@@ -90,7 +90,7 @@ def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Numbe
     square = np.mean(exact**2)
     rows, columns = problem.pairs
     q, k = problem.tokens.q[rows], problem.tokens.k[columns]
-    sure, seen = find_settled(phi, q, k, len(found.entries)), _seen(phi, q, k, len(found.entries))
+    sure, seen = find_settled(phi, q, k, len(found.entries)), _which_settle(phi, q, k, len(found.entries))
     mse = mean_and_ci(np.mean((found.entries - exact) ** 2, axis=1))
     result: dict[str, Number] = {
         **with_ends("bias", (None,) * 3),
@@ -114,7 +114,7 @@ def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Numbe
     }
 
 
-def _seen(phi: FeatureMap, q: Float64, k: Float64, redraws: int) -> NDArray[np.bool_]:
+def _which_settle(phi: FeatureMap, q: Float64, k: Float64, redraws: int) -> NDArray[np.bool_]:
     """Return of which pairs the redraws see the squares: of bounded features all, else where rows twice as long settle.
 
     The square of an exponential term is the term of rows twice as long.
@@ -129,7 +129,7 @@ def _variance(
 ) -> dict[str, Number]:
     """Return variances over redraws, measured and predicted, in units of the squared error of the best constant.
 
-    A sample variance is held against theory where the redraws see the squares (`_seen`). Entries of no variance
+    A sample variance is held against theory where the redraws see the squares (`_which_settle`). Entries of no variance
     (x = y for cosines) have no ratio. The fields named "seen" are over the entries that settle; their unit too.
     """
     exact = problem.entries

@@ -41,7 +41,7 @@ def sweep(**asked: Any) -> Sweep:
     sweep: a digest of the tokens names them in its cells.
     """
     options = Options(**read_options(asked))
-    chosen = _chosen(options)
+    chosen = _choose_axes(options)
     tokens_of = {tokens.source: tokens for tokens in _read_tokens(options, chosen)}
     first = chosen["projection"][0]
 
@@ -104,7 +104,7 @@ def read_options(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"axes": axes} | {name: settings[name] for name in ("seed", "precision", "draws", "data")}
 
 
-def _chosen(options: Options) -> dict[str, Any]:
+def _choose_axes(options: Options) -> dict[str, Any]:
     """Return the values of all axes, checked."""
     given = options.axes or {}
     own = [check_own(name) for name in given.get("estimator", ()) if is_own(name)]

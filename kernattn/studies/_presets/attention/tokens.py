@@ -92,14 +92,14 @@ def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
 
     Queries are keys at equal steps, so each of them sees itself. There are no learned projections.
     """
-    raw, labels, _ = _drawn(source, queries, keys, seed)
+    raw, labels, _ = _draw_raw(source, queries, keys, seed)
     at = np.arange(queries) * keys // queries
     return _tokens(source, raw, labels, (raw, labels), at)
 
 
 def unseen_tokens(source: str, keys: int, seed: int) -> Tokens:
     """Return tokens of a source, as many if there are, that are none of `shipped_tokens`, in coordinates of those."""
-    raw, labels, rng = _drawn(source, keys, keys, seed)
+    raw, labels, rng = _draw_raw(source, keys, keys, seed)
     if source == "digits":
         images, all_labels = digits()
         left = ~(images[:, None] == raw).all(axis=-1).any(axis=-1)
@@ -116,7 +116,7 @@ Raw = tuple[Float64, Float64]
 """Pixels (n, D), and what the values are made of."""
 
 
-def _drawn(source: str, queries: int, keys: int, seed: int) -> tuple[Float64, Float64, np.random.Generator]:
+def _draw_raw(source: str, queries: int, keys: int, seed: int) -> tuple[Float64, Float64, np.random.Generator]:
     """Return the raw tokens of a source, and the generator after them."""
     if source not in SOURCES:
         raise ParameterError(f"source must be one of {', '.join(SOURCES)}; got {shown(source)}")
@@ -142,7 +142,7 @@ def _tokens(source: str, raw: Float64, labels: Float64, by: Raw, at: np.ndarray)
 def own_tokens(path: Path, queries: int, seed: int) -> Tokens:
     """Return tokens of a user's .npz with q (n, d), k (l, d), v (l, e): all keys, at most `queries` of the queries."""
     arrays = _read(path)
-    q, k, v = (_checked(path, name, array) for name, array in arrays.items())
+    q, k, v = (_check(path, name, array) for name, array in arrays.items())
     digest = _digest(*arrays.values(), np.asarray(queries))
     if q.shape[1] != k.shape[1]:
         raise ShapeError(f"{path}: q and k must have as many columns; got shapes {q.shape} and {k.shape}")
@@ -178,7 +178,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise FileFormatError(f"{path} cannot be read as an .npz of plain numbers: {why}") from error
 
 
-def _checked(path: Path, name: str, array: np.ndarray) -> Float64:
+def _check(path: Path, name: str, array: np.ndarray) -> Float64:
     if array.dtype.kind != "f":
         raise DTypeError(f"{path}: {name} must be float16, float32 or float64; got {array.dtype}")
     if array.ndim != 2:

@@ -52,7 +52,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     judged = []
     for kernel, claim in product(names(records, "kernel"), CLAIMS):
         if pairs := pair(select(records, kernel=kernel), "estimator", claim.low, claim.high, SETTING):
-            judged.append(_ordered(claim, kernel, pairs))
+            judged.append(_judge_order(claim, kernel, pairs))
     for kernel, source in product(names(records, "kernel"), names(records, "source")):
         if here := select(records, kernel=kernel, source=source, temperature=AT):
             judged.append(_least(here))
@@ -60,7 +60,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     return [*judged, check_coverage(records, "ratio", "ratio_predicted", what)]
 
 
-def _ordered(claim: Claim, kernel: str, pairs: Sequence[tuple[Record, Record]]) -> Verdict:
+def _judge_order(claim: Claim, kernel: str, pairs: Sequence[tuple[Record, Record]]) -> Verdict:
     """Judge one claim: by closed form if it is about the kernel, and by attention in any case."""
     closed = [(a, b) for a, b in pairs if a["error_predicted"] is not None and b["error_predicted"] is not None]
     squares, typical = (

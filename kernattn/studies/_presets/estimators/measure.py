@@ -102,7 +102,7 @@ def sweep(**asked: Any) -> Sweep:
         )
 
     @lru_cache(maxsize=1)
-    def predicted(cell: Cell) -> tuple[Float64 | None, NDArray[np.bool_]]:
+    def predict(cell: Cell) -> tuple[Float64 | None, NDArray[np.bool_]]:
         """Return the variance at all pairs, in closed form, and the pairs at which redraws see the squares."""
         given = problem(cell["kernel"], cell["source"], cell["temperature"])
         if cell["estimator"] == LEARNED:  # an estimate of attention's outputs, not of the kernel
@@ -123,15 +123,15 @@ def sweep(**asked: Any) -> Sweep:
         if cell["estimator"] == LEARNED:
             return errors
         squares = (estimate - given.entries) ** 2
-        variance, seen = predicted(cell)
+        variance, seen = predict(cell)
         errors["error"] = np.mean(squares) / np.mean(given.entries**2)
-        if variance is not None and (known := _told(variance, seen, given.entries)).any():
+        if variance is not None and (known := _which_tell(variance, seen, given.entries)).any():
             errors["ratio"] = np.mean(squares[known] / variance[known])
         return errors
 
     def facts(cell: Cell) -> dict[str, Any]:
         given = problem(cell["kernel"], cell["source"], cell["temperature"])
-        variance, seen = predicted(cell)
+        variance, seen = predict(cell)
         fields: dict[str, Any] = {
             "uniform": attention_mse(given.v.mean(axis=0), given.exact),
             "error_settled": bool(seen.all()),
@@ -147,7 +147,7 @@ def sweep(**asked: Any) -> Sweep:
             "error_predicted": np.mean(variance) / np.mean(given.entries**2),
             # the geometric mean of what one feature's term has as its squared mean, over the kernel's square
             "typical": np.exp(np.mean(np.log1p(cell["m"] * variance / given.entries**2))),
-            "ratio_pairs": int(_told(variance, seen, given.entries).sum()),
+            "ratio_pairs": int(_which_tell(variance, seen, given.entries).sum()),
         }
 
     return Sweep(
@@ -162,7 +162,7 @@ def sweep(**asked: Any) -> Sweep:
         version=2,
         stop=stop,
         seed=options.seed,
-        reduce=_reduced,
+        reduce=_reduce,
         prepare=preparation(float64=("features", "scales", "kernel", "attend", "pullback")),
     )
 
@@ -177,12 +177,12 @@ def _rows(source: str, seed: int) -> tuple[Float64, Float64, Float64, Pair]:
     return q, k, rng.standard_normal((KEYS, VALUES)), other
 
 
-def _told(variance: Float64, seen: NDArray[np.bool_], entries: Float64) -> NDArray[np.bool_]:
+def _which_tell(variance: Float64, seen: NDArray[np.bool_], entries: Float64) -> NDArray[np.bool_]:
     """Return the pairs at which a measured variance can be held against the closed one: some have none but rounding."""
     return np.asarray(seen & np.isfinite(variance) & (variance > 1e-9 * entries**2))
 
 
-def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return means of the kernel's error, medians of attention's: a ratio whose normaliser comes near 0 has no mean.
 
     A mean that few redraws carry has no interval.

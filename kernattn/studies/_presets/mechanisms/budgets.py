@@ -96,15 +96,15 @@ def _routing(given: Inputs, budget: float, rng: np.random.Generator) -> Mechanis
 
 def _pooling(given: Inputs, budget: float, rng: np.random.Generator) -> Mechanism:
     """Return means of segments: Linformer's pooling, or memory-compressed attention by means."""
-    return _projected("pooling", max(1, round(budget * len(given.k))), given.q, rng, 0.0)
+    return _project("pooling", max(1, round(budget * len(given.k))), given.q, rng, 0.0)
 
 
 def _linformer(given: Inputs, budget: float, rng: np.random.Generator) -> Mechanism:
     rows = max(1, round(budget * len(given.k) / 2))
-    return _projected("gaussian", rows, given.q, rng, rows / len(given.q))
+    return _project("gaussian", rows, given.q, rng, rows / len(given.q))
 
 
-def _projected(kind: str, rows: int, q: Float64, rng: np.random.Generator, extra: float) -> Mechanism:
+def _project(kind: str, rows: int, q: Float64, rng: np.random.Generator, extra: float) -> Mechanism:
     n = len(q)
     sides = linformer_projections(rows, n, kind=kind, rng=rng)
     return Mechanism(lambda q, k, v: linformer_attention(q, k, v, *sides), rows / n + extra)
@@ -125,9 +125,9 @@ def _favor(given: Inputs, budget: float, rng: np.random.Generator) -> Mechanism:
     return _features(random_features(Softmax(), d, _count(n, budget / 2), "positive", rng=rng), n)
 
 
-def _learned(given: Inputs, budget: float, rng: np.random.Generator) -> Mechanism:
+def _learn(given: Inputs, budget: float, rng: np.random.Generator) -> Mechanism:
     n = len(given.q)
-    return _features(_fitted(given, _count(n, budget / 2), rng), n)
+    return _features(_fit(given, _count(n, budget / 2), rng), n)
 
 
 def _features(phi: FeatureMap, n: int) -> Mechanism:
@@ -145,7 +145,7 @@ def _scatterbrain(given: Inputs, budget: float, rng: np.random.Generator) -> Mec
 def _window_learned(given: Inputs, budget: float, rng: np.random.Generator) -> Mechanism:
     """Give as many features as a row's window has keys, and exact scores the bias that errs least on the fit's rows."""
     n = len(given.q)
-    phi = _fitted(given, _count(n, budget / 3), rng)
+    phi = _fit(given, _count(n, budget / 3), rng)
     assert given.unseen is not None
     q, k, v = given.unseen
     exact = softmax_attention(q, k, v)
@@ -164,7 +164,7 @@ def _beside_window(phi: FeatureMap, n: int, bias: float | None) -> Mechanism:
     return Mechanism(lambda q, k, v: scatterbrain_attention(q, k, v, phi, near, near_bias=bias), flops)
 
 
-def _fitted(given: Inputs, m: int, rng: np.random.Generator) -> FeatureMap:
+def _fit(given: Inputs, m: int, rng: np.random.Generator) -> FeatureMap:
     """Return a map that was fitted to other rows of the source, or the random one that errs less there."""
     if given.unseen is None:
         raise ParameterError(f"{' and '.join(FITTED)} are fitted to rows that do not judge: a file of tokens has none")
@@ -188,7 +188,7 @@ MECHANISMS: dict[str, Maker] = {
     "linformer": _linformer,
     "nystrom": _nystrom,
     "favor": _favor,
-    "learned": _learned,
+    "learned": _learn,
     "scatterbrain": _scatterbrain,
     "window-learned": _window_learned,
 }

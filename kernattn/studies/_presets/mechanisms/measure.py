@@ -14,7 +14,7 @@ from kernattn.errors import ParameterError
 from kernattn.metrics import median_and_ci
 from kernattn.studies._presets.attention.tokens import Tokens
 from kernattn.studies._presets.mechanisms.budgets import DRAWN, FITTED, MECHANISMS, Inputs, Mechanism, Rows
-from kernattn.studies._presets.mechanisms.sources import MOST, SOURCES, read, tokens_of, unseen
+from kernattn.studies._presets.mechanisms.sources import MOST, SOURCES, read, read_unseen, tokens_of
 from kernattn.studies._presets.preset import Options
 from kernattn.studies._records import with_intervals
 from kernattn.studies._sweep import Cell, Sweep
@@ -71,7 +71,7 @@ def sweep(**asked: Any) -> Sweep:
     def problem(source: str, length: int, temperature: float) -> Problem:
         tokens = tokens_of(source, length, options.seed) if own is None else own
         q, k, v = _at(temperature, tokens)
-        other = None if own is not None else _at(temperature, unseen(source, length, options.seed))
+        other = None if own is not None else _at(temperature, read_unseen(source, length, options.seed))
         weights = softmax_attention(q, k, np.eye(len(k)))
         out, apart, alike = weights @ v, _apart(weights) @ v, np.full_like(weights, 1 / len(k))
         uniform = _square(alike @ v - out), _square(_apart(alike) @ v - apart)
@@ -80,17 +80,17 @@ def sweep(**asked: Any) -> Sweep:
     def at(cell: Cell) -> Problem:
         return problem(cell["source"], cell["length"], cell["temperature"])
 
-    def made(cell: Cell, rng: np.random.Generator) -> Mechanism:
+    def make(cell: Cell, rng: np.random.Generator) -> Mechanism:
         given = at(cell)
         inputs = Inputs(given.q, given.k, given.v.shape[1], given.unseen)
         return MECHANISMS[cell["mechanism"]](inputs, cell["budget"], rng)
 
     @lru_cache(maxsize=1)
-    def fixed(cell: Cell) -> dict[str, Any]:
-        return measured(at(cell), made(cell, np.random.default_rng(0)))
+    def measure_fixed(cell: Cell) -> dict[str, Any]:
+        return measure(at(cell), make(cell, np.random.default_rng(0)))
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
-        return measured(at(cell), made(cell, rng)) if cell["mechanism"] in DRAWN else fixed(cell)
+        return measure(at(cell), make(cell, rng)) if cell["mechanism"] in DRAWN else measure_fixed(cell)
 
     def facts(cell: Cell) -> dict[str, Any]:
         given = at(cell)
@@ -127,7 +127,7 @@ def sweep(**asked: Any) -> Sweep:
     )
 
 
-def measured(given: Problem, mechanism: Mechanism) -> dict[str, Any]:
+def measure(given: Problem, mechanism: Mechanism) -> dict[str, Any]:
     """Return one draw's outputs, errors over uniform attention's, softmax mass that its weights retain, and time."""
     q, k, v, exact = given.q, given.k, given.v, given.weights
     weights = mechanism.attend(q, k, np.eye(len(k)))

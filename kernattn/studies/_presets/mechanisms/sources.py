@@ -31,7 +31,7 @@ def tokens_of(source: str, length: int, seed: int) -> Tokens:
     return shipped_tokens({"photographs": PHOTOGRAPH}.get(source, source), length, length, seed)
 
 
-def unseen(source: str, length: int, seed: int) -> Tokens:
+def read_unseen(source: str, length: int, seed: int) -> Tokens:
     """Return tokens in their order that are none of `tokens_of`, for maps that are fitted; as many if there are."""
     if source == "text":
         return _text(length, seed, first=length + WINDOW)
