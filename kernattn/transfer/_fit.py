@@ -59,7 +59,7 @@ def fit_layer(
     groups = [list(range(count))] if asked.shared else [[head] for head in range(count)]
     maps, random = [], []
     for group in groups:
-        q, k, v = _pooled(seen, group, rng)
+        q, k, v = _pool(seen, group, rng)
         maps.append(_map(kernel, q, k, v, asked, rng))
         random.append(random_features(kernel, q.shape[1], asked.num_features, "positive", rng=rng))
         tell()
@@ -73,7 +73,7 @@ def fit_layer(
     return Layer(name, heads, tuple(errors), tuple(others), len(seen), len(held))
 
 
-def _pooled(seen: Sequence[Rows], heads: list[int], rng: np.random.Generator) -> tuple[Float64, Float64, Float64]:
+def _pool(seen: Sequence[Rows], heads: list[int], rng: np.random.Generator) -> tuple[Float64, Float64, Float64]:
     """Return queries, keys and values of some heads, of all sequences, no more than a fit takes."""
     q = np.concatenate([x.q[h].reshape(-1, x.q.shape[-1]) for x in seen for h in heads]).astype(np.float64)
     k, v = (np.concatenate([getattr(x, n)[h] for x in seen for h in heads]).astype(np.float64) for n in "kv")
@@ -87,10 +87,10 @@ def _map(kernel: Softmax, q: Float64, k: Float64, v: Float64, asked: Settings, r
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(random map is returned|can learn them by heart)")
         phi = fit(kernel, (q, k), asked.num_features, kind=asked.kind, values=v, rng=rng)
-    return calibrated(phi, kernel, q, k) if asked.window and isinstance(phi, Fitted) else phi
+    return calibrate(phi, kernel, q, k) if asked.window and isinstance(phi, Fitted) else phi
 
 
-def calibrated(phi: Fitted, kernel: Softmax, q: Float64, k: Float64) -> Fitted:
+def calibrate(phi: Fitted, kernel: Softmax, q: Float64, k: Float64) -> Fitted:
     r"""Return a fitted map whose weights have the kernel's size, for use beside exact weights.
 
     A fit by attention's outputs leaves a factor of each query free. Its logarithm,
@@ -111,11 +111,11 @@ def calibrated(phi: Fitted, kernel: Softmax, q: Float64, k: Float64) -> Fitted:
     weights = squares if base.row_weights is None else base.row_weights + squares
     offset = np.asarray(base.offset) + (mean - centre @ solved)
     queries = replace(base, omega=np.asarray(base.omega) + linear, offset=offset, row_weights=weights)
-    keys_spec = replace(_paired(phi.key_spec))
+    keys_spec = replace(_pair_frequencies(phi.key_spec))
     return replace(phi, queries=queries, keys=keys_spec)
 
 
-def _paired(spec: MapSpec) -> MapSpec:
+def _pair_frequencies(spec: MapSpec) -> MapSpec:
     """Return an exponential spec of as many frequencies as features."""
     if KINDS[spec.kind].parts == 1:
         return spec
@@ -125,7 +125,7 @@ def _paired(spec: MapSpec) -> MapSpec:
 
 def _single(spec: MapSpec) -> MapSpec:
     """Return an exponential spec of as many frequencies as features, not normalised."""
-    return replace(_paired(spec), normalised=False)
+    return replace(_pair_frequencies(spec), normalised=False)
 
 
 def _of_head(heads: Heads, head: int) -> Heads:

@@ -133,7 +133,7 @@ class Heads:
         if causal:
             return self.prefill(q, k, v, key_mask=key_mask)[0]
         self._check_causal("attention of all tokens to all")
-        return self._scaled(self._each(self._full, q, k, v, key_mask), q, k)
+        return self._scale(self._each(self._full, q, k, v, key_mask), q, k)
 
     def _full(self, at: int, q: Array, k: Array, v: Array, mask: Array | None) -> Array:
         return linear_attention(q, k, v, self.maps[at], key_mask=mask)
@@ -173,7 +173,7 @@ class Heads:
                 made = causal_linear_attention(q, k, v, phi, state=before, key_mask=mask)
             return made
 
-        return self._gathered(run, q, k, v, key_mask)
+        return self._gather(run, q, k, v, key_mask)
 
     def step(self, state: State, q: Array, k: Array, v: Array, *, key_mask: Array | None = None) -> tuple[Array, State]:
         """Return the attention of one further token, whose axis is there, and the state after it.
@@ -209,7 +209,7 @@ class Heads:
                 out, after = linear_attention_step(before, q, k, v, phi, key_mask=mask)
             return out[..., None, :], after
 
-        return self._gathered(run, q, k, v, key_mask)
+        return self._gather(run, q, k, v, key_mask)
 
     def summarise(self, k: Array, v: Array, *, key_mask: Array | None = None) -> LinearState:
         """Return the state of keys and values that all queries `read`.
@@ -229,7 +229,7 @@ class Heads:
         self._check_causal("a memory of keys")
         axis = self._axis(k, k)
         states = self._each(lambda at, k, v, mask: key_state(k, v, self.maps[at], key_mask=mask), k, v, None, key_mask)
-        return self._joined(states, axis)  # type: ignore[return-value]
+        return self._join(states, axis)  # type: ignore[return-value]
 
     def read(self, state: LinearState, q: Array) -> Array:
         """Return the attention of queries to all keys of a state.
@@ -249,7 +249,7 @@ class Heads:
         axis = -4 if state.s.ndim == q.ndim and state.s.shape[-3] == 1 != q.shape[-3] else -3
         states = self._states_of(state, axis, q)
         outs = [
-            attend(each, q if len(self.maps) == 1 else _taken(q, at, axis), phi)  # type: ignore[arg-type]
+            attend(each, q if len(self.maps) == 1 else _take(q, at, axis), phi)  # type: ignore[arg-type]
             for at, (each, phi) in enumerate(zip(states, self.maps, strict=True))
         ]
         out = outs[0] if len(outs) == 1 else namespace(q=q).stack(outs, axis=axis)
@@ -280,17 +280,17 @@ class Heads:
             return [run(0, *(x for x in (q, k, v) if x is not None), mask)]
         outs = []
         for at in range(len(self.maps)):
-            parts = [_taken(x, at, axis) for x in (q, k, v) if x is not None]
-            outs.append(run(at, *parts, None if mask is None else _taken(mask, at, axis + 1)))
+            parts = [_take(x, at, axis) for x in (q, k, v) if x is not None]
+            outs.append(run(at, *parts, None if mask is None else _take(mask, at, axis + 1)))
         return outs
 
-    def _gathered(
+    def _gather(
         self, run: Callable[..., tuple[Array, State]], q: Array, k: Array, v: Array, mask: Array | None
     ) -> tuple[Array, State]:
         outs, states = zip(*self._each(run, q, k, v, mask), strict=True)
-        return self._scaled(list(outs), q, k), self._joined(states, self._axis(q, k))
+        return self._scale(list(outs), q, k), self._join(states, self._axis(q, k))
 
-    def _scaled(self, outs: list[Array], q: Array, k: Array) -> Array:
+    def _scale(self, outs: list[Array], q: Array, k: Array) -> Array:
         axis = self._axis(q, k)
         return self._factor(outs[0] if len(outs) == 1 else namespace(q=q).stack(outs, axis=axis), axis)
 
@@ -325,12 +325,12 @@ class Heads:
             raise StateMismatchError("state must be of these maps; got one of others")
         states: list[State | None] = []
         for at, phi in enumerate(self.maps):
-            parts = {n: _taken(getattr(state, n), at, axis + 2 - t) for n, t in TRAILING.items() if n in kind._fields}
+            parts = {n: _take(getattr(state, n), at, axis + 2 - t) for n, t in TRAILING.items() if n in kind._fields}
             parts["peak"] = parts["peak"][..., : _peaks(phi, like)]
             states.append(kind(**parts, fingerprint=phi.fingerprint))
         return states
 
-    def _joined(self, states: Sequence[State], axis: int) -> State:
+    def _join(self, states: Sequence[State], axis: int) -> State:
         """Return one state of those of all maps."""
         if len(states) == 1:
             return states[0]
@@ -345,7 +345,7 @@ class Heads:
         return type(states[0])(**parts, fingerprint=self.fingerprint)
 
 
-def _taken(x: Array, at: int, axis: int) -> Array:
+def _take(x: Array, at: int, axis: int) -> Array:
     """Return one place of an axis, which goes; of an axis of one place, or of none, there is one for all."""
     if x.ndim < -axis:
         return x

@@ -215,7 +215,7 @@ class Config:
         """Return the gated linear attention of a layer, None where it attends."""
         return self.gated[layer] if isinstance(self.gated, tuple) else self.gated
 
-    def consulted(self, layer: int) -> Experts | None:
+    def experts_of(self, layer: int) -> Experts | None:
         """Return the experts of a layer, None where it has one feed-forward part, or none."""
         return self.experts[layer] if isinstance(self.experts, tuple) else self.experts
 

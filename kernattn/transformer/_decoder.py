@@ -116,7 +116,7 @@ class Decoder:
             _maps_of(how, config) if m is None else None for how, m in zip(self._how, gated, strict=True)
         ]
         mixers = [None if m is None else _mixer_of(m) for m in gated]
-        experts = [None if each is None else _experts_of(each) for each in map(config.consulted, range(config.layers))]
+        experts = [None if each is None else _experts_of(each) for each in map(config.experts_of, range(config.layers))]
         pairs = partial(weights_in_order, params, config)
         self._stack = Stack(_sizes(config), config.eps, pairs, specs, mixers, experts, _kind(beside))
         self._lead: tuple[int, ...] | None = None
@@ -165,7 +165,7 @@ class Decoder:
         """
         instance_of("state", state, State)
         lead = tuple(state.positions.shape)
-        kept, lengths = self._checked(state, lead)
+        kept, lengths = self._check(state, lead)
         positions = np.array(state.positions, np.int64).reshape(-1)
         memories = self._stack.memories(len(positions), int(lengths.max()))
         self._lead, self._positions, self._lengths, self._memories = lead, positions, lengths, memories
@@ -197,7 +197,7 @@ class Decoder:
             raise StateMismatchError(
                 f"state must have the leading axes {lead} of index, which names each sequence once; got {given_lead}"
             )
-        kept, lengths = self._checked(state, lead)
+        kept, lengths = self._check(state, lead)
         if not len(places):
             return
         self._memories = self._memories.with_room(int(lengths.max()))
@@ -205,7 +205,7 @@ class Decoder:
         self._positions[places], self._lengths[places] = np.reshape(state.positions, -1), lengths
         self._write(places, kept, lengths)
 
-    def _checked(self, state: State, lead: tuple[int, ...]) -> tuple[list[Any], NDArray[np.int64]]:
+    def _check(self, state: State, lead: tuple[int, ...]) -> tuple[list[Any], NDArray[np.int64]]:
         """Return the states that layers take over, and how many tokens exact attention keeps of each sequence."""
         check_remembered("state", self._config, self._how, state.layers, lead)
         count = prod(lead)
@@ -330,11 +330,11 @@ def _ring(state: WindowState, lengths: NDArray[np.int64]) -> tuple[NDArray[Any],
     absent = np.where(state.present, np.float32(0), np.float32(-np.inf))[..., None]
     at_place = (np.arange(size) - lengths[:, None]) % size  # of the window's tokens, which begin with the oldest
 
-    def turned(x: Array) -> NDArray[Any]:
+    def turn(x: Array) -> NDArray[Any]:
         rows = np.asarray(x).reshape(len(lengths), -1, size, x.shape[-1])
         return np.take_along_axis(rows, at_place[:, None, :, None], axis=-2)
 
-    return turned(state.k), turned(state.v), turned(absent)
+    return turn(state.k), turn(state.v), turn(absent)
 
 
 def _sizes(config: Config) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from kernattn.attention import GatedState, gated_linear_attention, gates
 from kernattn.attention._gated import decay_rate
 from kernattn.attention._state_parts import holds_states
 from kernattn.ops.causal_conv import OP as CONV
-from kernattn.transformer._halves import widened
+from kernattn.transformer._halves import widen
 from kernattn.transformer._members import Gated
 from kernattn.transformer._parts import Params, linear, sigmoid, silu, standardise
 
@@ -35,8 +35,8 @@ def mix(
     window = None
     if m.span:
         mixed, window = _convolve(params, m, f"{name}.conv", mixed, before, mask)
-    q, k = (_grouped(mixed[..., i * m.keys : (i + 1) * m.keys], m.groups, 1) for i in range(2))
-    v = _grouped(mixed[..., 2 * m.keys :], m.groups, m.heads // m.groups)
+    q, k = (_group(mixed[..., i * m.keys : (i + 1) * m.keys], m.groups, 1) for i in range(2))
+    v = _group(mixed[..., 2 * m.keys :], m.groups, m.heads // m.groups)
     g, gk, step = _decays(params, m, name, x)
     values = v if step is None else xp.astype(v * step[..., None], v.dtype, copy=False)
     beta = None
@@ -48,10 +48,10 @@ def mix(
         key_mask=None if mask is None else mask[..., None, None, :],
     )  # fmt: skip
     if kind.state_space:
-        out = out + v * xp.reshape(widened(params[f"{name}.skip"]), (m.groups, -1, 1, 1))
+        out = out + v * xp.reshape(widen(params[f"{name}.skip"]), (m.groups, -1, 1, 1))
     rows = _rows(m, out)
     gate = None if kind.gate is None else _through(params, f"{name}.gate", x, m.gate_rank)
-    rows = _gate_and_normalise(m, rows, gate, eps, widened(params[f"{name}.out_norm.scale"]))
+    rows = _gate_and_normalise(m, rows, gate, eps, widen(params[f"{name}.out_norm.scale"]))
     return linear(params, f"{name}.out", rows), GatedLayer(state.s, window)
 
 
@@ -64,8 +64,8 @@ def _convolve(
     if begun is None:
         begun = zeros(xp, (*x.shape[:-2], past, m.channels), x.dtype, x)
     whole = xp.concat([begun, x], axis=-2)
-    weight, bias = xp.matrix_transpose(widened(params[f"{name}.weight"])), params.get(f"{name}.bias")
-    bias = None if bias is None else widened(bias)
+    weight, bias = xp.matrix_transpose(widen(params[f"{name}.weight"])), params.get(f"{name}.bias")
+    bias = None if bias is None else widen(bias)
     y = CONV.implementation(whole)(whole, weight, bias, True, None)[..., past:, :]
     if mask is None:
         last = begun[..., n:, :], x[..., max(n - past, 0) :, :]
@@ -86,11 +86,11 @@ def _decays(params: Params, m: Gated, name: str, x: Array) -> tuple[Array | None
     logits = _through(params, f"{name}.decay", x, m.decay_rank)
     logits = xp.astype(logits, accumulation_dtype(xp, x), copy=False)
     if not kind.rate:
-        return None, gates.gla(_grouped(logits, m.groups, 1))["gk"], None
+        return None, gates.gla(_group(logits, m.groups, 1))["gk"], None
     step = xp.logaddexp(logits, xp.zeros_like(logits))
     rate = -decay_rate(xp.astype(params[f"{name}.decay.log_rate"], logits.dtype))
     if kind.decay == "channel":
-        return None, _grouped(step, m.groups, 1) * xp.reshape(rate, (m.groups, 1, 1, 1)), None
+        return None, _group(step, m.groups, 1) * xp.reshape(rate, (m.groups, 1, 1, 1)), None
     step = _of_heads(m, step)
     return step * xp.reshape(rate, (m.groups, -1, 1)), None, step if kind.state_space else None
 
@@ -115,7 +115,7 @@ def _through(params: Params, name: str, x: Array, rank: int) -> Array:
     return linear(params, name, linear(params, f"{name}.low", x) if rank else x)
 
 
-def _grouped(x: Array, groups: int, each: int) -> Array:
+def _group(x: Array, groups: int, each: int) -> Array:
     """Return columns (..., n, groups each d) as heads (..., groups, each, n, d)."""
     xp = namespace(x=x)
     return xp.moveaxis(xp.reshape(x, (*x.shape[:-1], groups, each, -1)), -4, -2)

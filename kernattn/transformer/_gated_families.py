@@ -72,7 +72,7 @@ def qwen3_next_weight(given: Arrays, name: str, config: Config) -> NDArray[Any] 
         together = given.get(f"{part[1]}.self_attn.q_proj.weight")
         return _of_groups(together, config.heads, (config.head_width,) * 2, ("q", "gate").index(part[2]))
     if part := re.fullmatch(r"(layers\.\d+)\.feed_forward\.(router|experts|shared)\.(.*)", name):
-        return _expert_weight(given, f"{part[1]}.mlp", part[2], part[3], config.consulted(int(part[1][7:])))
+        return _expert_weight(given, f"{part[1]}.mlp", part[2], part[3], config.experts_of(int(part[1][7:])))
     value = llama_weight(given, name, config)
     return _from_one(value) if name.endswith(".scale") else value
 

@@ -40,7 +40,7 @@ def row_dtype(beside: Array) -> str:
     return "float32" if has_16_bits(beside) else dtype_name(beside)
 
 
-def widened(array: Array) -> Array:
+def widen(array: Array) -> Array:
     """Return floats of 16 bits as float32, and others as they are."""
     if not has_16_bits(array):
         return array
@@ -60,5 +60,5 @@ def multiply(x: Array, weight: Array) -> Array:
     width = max(1, BLOCK // depth)
     for begin in range(0, columns, width):
         block = slice(begin, begin + width)
-        out[..., block] = np.matmul(x, widened(weight[:, block]))
+        out[..., block] = np.matmul(x, widen(weight[:, block]))
     return out

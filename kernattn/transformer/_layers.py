@@ -32,7 +32,7 @@ def apply_layers(params: Params, config: Config, rows: Array, by: Rotations | No
     for i in range(config.layers):
         across = partial(means.crossing, i) if config.cross else None
         look = partial(means.attending if config.mixer(i) is None else means.mixing, i)
-        rows = apply_layer(params, config, f"layers.{i}", rows, look, by, across, config.mixer(i), config.consulted(i))
+        rows = apply_layer(params, config, f"layers.{i}", rows, look, by, across, config.mixer(i), config.experts_of(i))
     return norm(params, config, "norm", rows) if config.norm_first else rows
 
 

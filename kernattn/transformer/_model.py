@@ -256,14 +256,14 @@ def prefill(
     layers: list[LayerState] = []
 
     def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
-        return kept(how[layer].prefill(q, k, v, of_heads))
+        return keep(how[layer].prefill(q, k, v, of_heads))
 
-    def kept(made: tuple[Array, LayerState]) -> Array:
+    def keep(made: tuple[Array, LayerState]) -> Array:
         layers.append(made[1])
         return made[0]
 
     x = x if config.inputs is None else zero_masked(x, mask)
-    means = Means(attending, memory_reader(how, memory), lambda layer, mix: kept(mix(None, mask)))
+    means = Means(attending, memory_reader(how, memory), lambda layer, mix: keep(mix(None, mask)))
     rows = _run(params, config, x, count_positions(config, x), types, means)
     after = (count_positions(config, x)[..., -1:] + 1)[..., 0] if lengths is None else lengths
     return apply_head(params, config, rows), State(tuple(layers), after, memory)
@@ -329,14 +329,14 @@ def step(
     layers: list[LayerState] = []
 
     def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
-        return kept(how[layer].step(state.layers[layer], q, k, v))
+        return keep(how[layer].step(state.layers[layer], q, k, v))
 
     def mixing(layer: int, mix: Mix) -> Array:
         before = state.layers[layer]
         assert isinstance(before, GatedLayer)
-        return kept(mix(before, None))
+        return keep(mix(before, None))
 
-    def kept(made: tuple[Array, LayerState]) -> Array:
+    def keep(made: tuple[Array, LayerState]) -> Array:
         layers.append(made[1])
         return made[0]
 

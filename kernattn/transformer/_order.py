@@ -10,7 +10,7 @@ from kernattn.attention import gates
 from kernattn.attention._gated import decay_rate
 from kernattn.transformer._config import Config
 from kernattn.transformer._experts import Experts
-from kernattn.transformer._halves import widened
+from kernattn.transformer._halves import widen
 from kernattn.transformer._members import Gated
 from kernattn.transformer._parts import Params
 
@@ -42,7 +42,7 @@ def weights_in_order(params: Params, config: Config) -> Iterator[Pair]:
             yield from _gated(params, mixer, name)
         if not config.norm_first:
             yield first
-        experts = config.consulted(i)
+        experts = config.experts_of(i)
         if experts is None and not config.hidden_width:
             continue
         second = _norm(params, f"{feed}.norm")
@@ -69,7 +69,7 @@ def _norm(params: Params, name: str) -> Pair:
 def _vector(params: Params, name: str) -> Any:
     """Return a vector, or None where there is none."""
     vector = params.get(name)
-    return None if vector is None else widened(vector)
+    return None if vector is None else widen(vector)
 
 
 def _feed_forward(params: Params, name: str, parts: Sequence[str] = SWIGLU) -> Iterator[Pair]:

@@ -56,7 +56,7 @@ def each_shape(c: Config) -> Iterator[tuple[str, tuple[int, ...]]]:
     if c.embedding_norm:
         yield from _norm(c, "embed.norm")
     for i in range(c.layers):
-        yield from layer_shapes(c, f"layers.{i}", c.mixer(i), c.consulted(i))
+        yield from layer_shapes(c, f"layers.{i}", c.mixer(i), c.experts_of(i))
     if c.norm_first:
         yield from _norm(c, "norm")
     if c.output == "tokens":

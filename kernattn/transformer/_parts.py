@@ -8,7 +8,7 @@ from types import ModuleType
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn.errors import DTypeError
 from kernattn.transformer._config import Config
-from kernattn.transformer._halves import multiply, widened
+from kernattn.transformer._halves import multiply, widen
 
 Params = Mapping[str, Array]
 
@@ -19,14 +19,14 @@ def linear(params: Params, name: str, x: Array) -> Array:
     """Return x W + b."""
     y = multiply(x, params[f"{name}.weight"])
     bias = params.get(f"{name}.bias")
-    return y if bias is None else y + widened(bias)
+    return y if bias is None else y + widen(bias)
 
 
 def norm(params: Params, config: Config, name: str, x: Array) -> Array:
     """Return rows of mean 0 and variance 1, or of mean square 1, times a scale: in float32 at least."""
-    x = standardise(x, config.eps, config.norm == "layer") * widened(params[f"{name}.scale"])
+    x = standardise(x, config.eps, config.norm == "layer") * widen(params[f"{name}.scale"])
     bias = params.get(f"{name}.bias")
-    return x if bias is None else x + widened(bias)
+    return x if bias is None else x + widen(bias)
 
 
 def standardise(x: Array, eps: float, centred: bool = False) -> Array:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from kernattn._arrays.namespaces import Array, namespace, placement
 from kernattn.transformer._config import Config
-from kernattn.transformer._halves import widened
+from kernattn.transformer._halves import widen
 from kernattn.transformer._parts import Params
 
 
@@ -25,7 +25,7 @@ def take_rows(table: Array, at: Array) -> Array:
     """Return rows of a table (rows, d) at indices (...) of any width: (..., d), widened where they have 16 bits."""
     xp = namespace(table=table)
     at = xp.astype(at, xp.arange(1).dtype, copy=False)
-    return xp.reshape(widened(xp.take(table, xp.reshape(at, (-1,)), axis=0)), (*at.shape, table.shape[-1]))
+    return xp.reshape(widen(xp.take(table, xp.reshape(at, (-1,)), axis=0)), (*at.shape, table.shape[-1]))
 
 
 def position_rows(params: Params, config: Config, positions: Array, like: Array) -> Array | None:
