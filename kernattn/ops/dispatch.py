@@ -56,11 +56,11 @@ def _why_not(backend: str, array: Array) -> str | None:
     try:
         library.check(array)
     except CannotLend as why:
-        return _kept(array, why)
+        return _explain_kept(array, why)
     return None
 
 
-def _kept(array: Array, why: object) -> str:
+def _explain_kept(array: Array, why: object) -> str:
     return f"cannot take a {type(array).__module__}.{type(array).__name__}: {why}; backend='reference' takes it"
 
 
@@ -105,13 +105,13 @@ class Op:
             if library is not None:
                 return library.uncast(function, array)
             return on_its_device(function) if compat.is_cupy_array(array) else function
-        return partial(self._lent, library, array, backend)
+        return partial(self._run_lent, library, array, backend)
 
     def can_lend(self, library: Library, backend: str | None) -> bool:
         """Whether the op may run on what a library lends."""
         return backend in (None, library.backend) and library.backend in self.backends and not missing(library.backend)
 
-    def _lent(self, library: Library, like: Array, backend: str | None, *arguments: Any) -> Any:
+    def _run_lent(self, library: Library, like: Array, backend: str | None, *arguments: Any) -> Any:
         """Return the op's outputs for arrays lent to it; where one is kept, those of the edge or of the reference."""
         try:
             return library.call(self.function(library.backend), like, arguments)
@@ -121,7 +121,7 @@ class Op:
         if result is not NotImplemented:
             return result
         if backend is not None:
-            raise BackendUnavailable(f"backend {backend!r} {_kept(like, why)}")
+            raise BackendUnavailable(f"backend {backend!r} {_explain_kept(like, why)}")
         return library.uncast(self.function("reference"), like)(*arguments)
 
     def function(self, backend: str) -> Callable[..., Any]:
@@ -143,7 +143,7 @@ class Composed(Op):
 
     def function(self, backend: str) -> Callable[..., Any]:
         """Return the implementation of one backend."""
-        both = _composed(_load(self.first.name, backend), self.count, _load(self.second.name, backend))
+        both = _compose(_load(self.first.name, backend), self.count, _load(self.second.name, backend))
         return _first_that_can(_short(self.second.name), both) if backend in self.short else both
 
 
@@ -168,7 +168,7 @@ _on_plain = cache(on_plain)
 
 
 @cache
-def _composed(first: Callable[..., Any], count: int, second: Callable[..., Any]) -> Callable[..., Any]:
+def _compose(first: Callable[..., Any], count: int, second: Callable[..., Any]) -> Callable[..., Any]:
     def both(*given: Any) -> Any:
         return second(first(*given[:count]), *given[count:])
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array
 from kernattn._sums.cotangents import MapCotangent
-from kernattn.ops._numba.tiles.layout import accumulation, has_bits, narrow, widened
+from kernattn.ops._numba.tiles.layout import accumulation, has_bits, narrow, widen_rows
 
 
 def widen(dtype: np.dtype[Any], *given: Any) -> list[Any]:
@@ -21,7 +21,7 @@ def _wide(dtype: np.dtype[Any], x: Any) -> Any:
     if isinstance(x, tuple):
         return type(x)(*(_wide(dtype, part) for part in x))
     if isinstance(x, np.ndarray) and has_bits(x, dtype):
-        return widened(x)
+        return widen_rows(x)
     return x.astype(dtype, copy=False) if isinstance(x, np.ndarray) and x.dtype.kind not in "biu" else x
 
 

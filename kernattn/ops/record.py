@@ -190,17 +190,17 @@ class Record:
 
     def value(self, way: Way, given: tuple[Any, ...]) -> Any:
         """Return the op's outputs alone, without what the pullback needs."""
-        return self._called(way, self._unscaled(given), False)
+        return self._run_forward(way, self._drop_scales(given), False)
 
     def forward(self, way: Way, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return all outputs."""
-        given = self._unscaled(given)
+        given = self._drop_scales(given)
         if self.run is not None:
             return self.run(way, *given)
-        made = self._called(way, given, True)
+        made = self._run_forward(way, given, True)
         return (made,) if len(self.outputs) == 1 else made
 
-    def _called(self, way: Way, given: tuple[Any, ...], keep: bool) -> Any:
+    def _run_forward(self, way: Way, given: tuple[Any, ...], keep: bool) -> Any:
         options = () if self.options is None else self.options(dict(zip(self.names, given, strict=True)), keep)
         return way(self.op, given[self._like])(*given, *options)
 
@@ -211,7 +211,7 @@ class Record:
 
         `kept` are the outputs that are kept whole. A cotangent of an array that is None counts as 0.
         """
-        given = self._unscaled(given)
+        given = self._drop_scales(given)
         taken = []  # cotangents, with zeros where the pullback wants an array
         next_kept, next_cotangent = iter(kept), iter(cotangents)
         for each in self.outputs:
@@ -235,7 +235,7 @@ class Record:
     def _cancelling(self) -> tuple[int, ...]:
         return tuple(at for at, each in enumerate(self.inputs) if each.unscaled)
 
-    def _unscaled(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _drop_scales(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return inputs with maps of queries without the log scales of rows."""
         for at in self._cancelling:
             given = (*given[:at], given[at].unscaled, *given[at + 1 :])

@@ -99,7 +99,7 @@ def _pull_both(
     k64, v64, q64, g64 = (xp.astype(x, xp.float64) for x in (k, v, q, g))
     wide = k64, v64, k_spec, key_mask, q64, q_spec
     dk, dv, dq = _pull_both(way, wide, _both(way, *wide), (g64,), learn)
-    return _narrowed(dk, k), xp.astype(dv, v.dtype), _narrowed(dq, q)
+    return _narrow(dk, k), xp.astype(dv, v.dtype), _narrow(dq, q)
 
 
 def _coarse(peak: Array) -> bool:
@@ -110,7 +110,7 @@ def _coarse(peak: Array) -> bool:
     return anywhere(xp.isfinite(peak) & (xp.abs(peak) > COARSE))
 
 
-def _narrowed(cotangent: MapCotangent, like: Array) -> MapCotangent:
+def _narrow(cotangent: MapCotangent, like: Array) -> MapCotangent:
     xp = namespace(like=like)
     numbers = (None if y is None else xp.astype(y, xp.float32) for y in cotangent[1:])
     return MapCotangent(xp.astype(cotangent.x, like.dtype), *numbers)

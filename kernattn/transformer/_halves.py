@@ -46,7 +46,7 @@ def widen(array: Array) -> Array:
         return array
     if dtype_name(array) == "bfloat16" or missing("cpu") is not None:
         return array.astype(np.float32)
-    from kernattn.ops._numba.tiles.layout import widened as by_loop  # NumPy takes ten times as long
+    from kernattn.ops._numba.tiles.layout import widen_rows as by_loop  # NumPy takes ten times as long
 
     return by_loop(np.ascontiguousarray(array))
 

@@ -24,7 +24,7 @@ from kernattn.features._spectral.map import check_frequencies
 from kernattn.kernels import ArcCosine
 from kernattn.kernels._arccosine import arccosine
 from kernattn.kernels._rows import check_rows
-from kernattn.ops.features import projected, scaled
+from kernattn.ops.features import project, scaled
 from kernattn.projections import NORM_LAWS, Pair, Projection
 
 
@@ -76,7 +76,7 @@ class ArcCosineFeatures(FeatureMap):
             return scaled(x, self.spec)
         xp, order = namespace(x=x), self.kernel.order
         rows, octaves = scaled_down(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False), tiny=True)
-        u = projected(rows, self.omega)  # (..., n, m)
+        u = project(rows, self.omega)  # (..., n, m)
         values = xp.where(u > 0, u**order, xp.zeros_like(u)) * (2 / len(self.omega)) ** 0.5
         return ScaledFeatures(values, order * log(2) * octaves)
 

@@ -21,7 +21,7 @@ from kernattn._sums.units import clip_huge, restore, scaled_down
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._spectral.map import check_frequencies
-from kernattn.ops.features import projected, scaled
+from kernattn.ops.features import project, scaled
 from kernattn.projections import Projection, resolve
 
 Function = str | Callable[[Array], Array]
@@ -103,7 +103,7 @@ class Generalized(FeatureMap):
         x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
         degree = DEGREES.get(self.function) if isinstance(self.function, str) else None
         rows, octaves = scaled_down(xp, x, tiny=degree is not None)
-        u = projected(rows, self.omega)  # (..., n, m)
+        u = project(rows, self.omega)  # (..., n, m)
         if degree is not None:
             values, log_scale = COMPUTED[str(self.function)](xp, u), degree * log(2) * octaves
         else:

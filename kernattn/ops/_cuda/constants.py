@@ -45,15 +45,15 @@ def of_map(spec: MapSpec, dtype: str, split: str) -> tuple[Any, ...]:
 def two_parts(omega: Float64, kind: str) -> NDArray[Any]:
     """Return two matrices of a C type, bit by bit, whose sum is omega up to the square of its rounding: (2, D, d)."""
 
-    def rounded(x: NDArray[np.float32]) -> NDArray[np.uint32]:
+    def round_to(x: NDArray[np.float32]) -> NDArray[np.uint32]:
         bits = x.view(np.uint32)
         if kind == "bf16_t":
             return (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)  # ties to even
         return (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)  # ties away from 0, as cvt.rna.tf32 has it
 
     single = np.ascontiguousarray(omega, dtype=np.float32)
-    high = rounded(single)
-    parts = np.stack([high, rounded(single - high.view(np.float32))])
+    high = round_to(single)
+    parts = np.stack([high, round_to(single - high.view(np.float32))])
     return (parts >> 16).astype(np.uint16) if kind == "bf16_t" else parts.view(np.float32)
 
 

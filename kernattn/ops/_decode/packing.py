@@ -122,7 +122,7 @@ def packed_maps(specs: Sequence[tuple[MapSpec, MapSpec] | HeadMaps | None], dim:
     layers: dict[str, list[int]] = {name: [] for name in ("features", "peaks", "windows", "first", "own")}
     begins = [0, 0]
 
-    def kept(which: int, array: NDArray[Any]) -> tuple[int, int]:
+    def keep(which: int, array: NDArray[Any]) -> tuple[int, int]:
         """Keep an array; return where it begins, and its size."""
         begin, into = begins[which], (numbers, constants)[which]
         into.append(np.pad(array, (0, -array.size % UNIT)))
@@ -137,13 +137,13 @@ def packed_maps(specs: Sequence[tuple[MapSpec, MapSpec] | HeadMaps | None], dim:
             for spec in pair:
                 phi = pack_map(spec if heads is None else plain(spec), SINGLE, dim)
                 row = np.zeros(MAP_COLUMNS, np.int64)
-                row[:4] = *kept(0, phi.arrays[0]), *kept(1, phi.arrays[1])
+                row[:4] = *keep(0, phi.arrays[0]), *keep(1, phi.arrays[1])
                 if heads is not None:
                     form = spec.row_form
                     row[NORMALISED], row[RANK] = spec.normalised, -1
                     if form is not None or spec.row_weights is not None:
                         row[RANK] = 0 if form is None else len(form.factor)
-                    row[SCALE], _ = kept(1, _scales(spec, heads, at, dim))
+                    row[SCALE], _ = keep(1, _scales(spec, heads, at, dim))
                 rows.append(row)
             features.append(phi.features)
             peaks.append(phi.features if phi.kind.per_feature else 1)

@@ -26,12 +26,12 @@ def attend_vjp(
             if written is not None:
                 return onto_state(state, written), asked.cotangent(q, q_spec)
         dtype = np.dtype(np.float64)
-    sums, dq = _recomputed(*widen(dtype, state, q, q_spec, g, learn))
+    sums, dq = _recompute(*widen(dtype, state, q, q_spec, g, learn))
     return sums, narrow_cotangents(dq, q)
 
 
 @without_flags
-def _recomputed(state: PeakedSum, q: Array, q_spec: MapSpec, g: Array, learn: bool) -> tuple[PeakedSum, MapCotangent]:
+def _recompute(state: PeakedSum, q: Array, q_spec: MapSpec, g: Array, learn: bool) -> tuple[PeakedSum, MapCotangent]:
     """Return the cotangents by array operations, from outputs and normalisers that are computed once more."""
     weights, own = relative(q, q_spec, False)
     total = read(np, weights, state)

@@ -37,7 +37,7 @@ def block_softmax(
         tiles = partial(online_softmax, queries, *own, factor, work.table, work.words, answers, logs, work.sizes)
         share(tiles, work.pieces, work.seconds)
     out = narrow(out, q.dtype)
-    return (out, lse) if answered is None else answered.patched(out, lse)
+    return (out, lse) if answered is None else answered.patch(out, lse)
 
 
 class _Work(NamedTuple):

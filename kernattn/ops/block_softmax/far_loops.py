@@ -16,7 +16,7 @@ OCTAVES = 5000  # more than any score of finite numbers has
 
 
 @inner_exact
-def _scaled(x, y):
+def _scale_down(x, y):
     """Write x 2^-e below 2^HALF to y; return e."""
     largest = 0.0
     for i in range(x.size):
@@ -60,15 +60,15 @@ def _far_scores(q, k, at, seen, scale, scores, octaves):
     dim, room = q.size, np.empty_like(q)
     mantissa, octave = math.frexp(scale)
     x, y = np.empty(dim), np.empty(dim)
-    octave += _scaled(q, x)
+    octave += _scale_down(q, x)
     for i in range(seen.size):
         read_row(k, at + seen[i] * dim, dim, room, 0)
-        octaves[i] = octave + _scaled(room, y)
+        octaves[i] = octave + _scale_down(room, y)
         scores[i] = mantissa * far_dot(x, y)
 
 
 @inner_exact
-def _biased(scores, octaves, bias, bias_at, seen):
+def _add_bias(scores, octaves, bias, bias_at, seen):
     """Add what is added to the score of each key, where the sum is a float."""
     for i in range(scores.size):
         score = math.ldexp(scores[i], octaves[i]) + bias[bias_at + seen[i]]
@@ -85,7 +85,7 @@ def far_weights(q, k, at, seen, bias, bias_at, scale, scores):
     octaves = np.empty(seen.size, np.int64)
     _far_scores(q, k, at, seen, scale, scores, octaves)
     if bias.size > 0:
-        _biased(scores, octaves, bias, bias_at, seen)
+        _add_bias(scores, octaves, bias, bias_at, seen)
     return _weights(scores, octaves)
 
 

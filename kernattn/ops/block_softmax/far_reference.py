@@ -47,7 +47,7 @@ def _upto(xp: ModuleType, x: Array, n: int, before: int | None) -> Array:
     return xp.take(x, xp.clip(xp.arange(before, before + n, **placement(x)), 0, length - 1), axis=-2)
 
 
-def hidden(xp: ModuleType, scores: Array, low: int, position: int | None, mask: Array | None) -> Array:
+def hide_unseen(xp: ModuleType, scores: Array, low: int, position: int | None, mask: Array | None) -> Array:
     """Return scores (..., n, b) of the keys from `low` on, -inf where a row does not see them.
 
     Row 0 sees the keys up to `position`, row i those up to position + i, or all of them.
@@ -89,7 +89,7 @@ def far_weights(
 ) -> tuple[Array, Array]:
     """Return the softmax of the scores of rows q (..., n, d), (..., n, l), and its log normaliser.
 
-    Row 0 sees the keys up to `position`, as `hidden` has it.
+    Row 0 sees the keys up to `position`, as `hide_unseen` has it.
     """
     mantissa, octave = frexp(scale)
     (q, q_octaves), (k, k_octaves) = in_units(xp, q), in_units(xp, k)
@@ -106,9 +106,11 @@ def _shares(
     """
     size = xp.abs(scores)
     order = xp.log2(xp.where(size == 0, xp.ones_like(size), size)) + octaves + APART
-    largest = xp.abs(xp.max(hidden(xp, xp.sign(scores) * order, 0, position, mask), axis=-1, keepdims=True)) - APART
+    largest = (
+        xp.abs(xp.max(hide_unseen(xp, xp.sign(scores) * order, 0, position, mask), axis=-1, keepdims=True)) - APART
+    )
     unit = xp.clip(xp.floor(finite(xp, largest)) - SAFE[dtype_name(scores)][0], min=0.0)
-    scores = hidden(xp, shift_octaves(xp, scores, octaves - unit), 0, position, mask)
+    scores = hide_unseen(xp, shift_octaves(xp, scores, octaves - unit), 0, position, mask)
     peak = finite(xp, xp.max(scores, axis=-1, keepdims=True))
     weights = xp.exp(shift_octaves(xp, scores - peak, unit))
     total = xp.sum(weights, axis=-1, keepdims=True)

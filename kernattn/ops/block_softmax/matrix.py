@@ -36,7 +36,7 @@ class Answered(NamedTuple):
     lse: NDArray[Any]
     told: NDArray[np.bool_]
 
-    def patched(self, out: NDArray[Any], lse: NDArray[Any]) -> tuple[Array, Array]:
+    def patch(self, out: NDArray[Any], lse: NDArray[Any]) -> tuple[Array, Array]:
         """Return these answers with rows of others where such are needed."""
         self.out[self.told], self.lse[self.told] = out[self.told], lse[self.told]
         return self.out, self.lse
@@ -58,10 +58,10 @@ def on_unit(q: Array, queries: Rows, given: Inputs, scale: float, how: Any) -> A
     for work in how.work:
         if work.order is not None:
             own = reorder(work.order, *given, how.sizes)
-            packed = _packed(own[0], own[1], work.sizes, taken)
+            packed = _pack(own[0], own[1], work.sizes, taken)
         else:
             own = given
-            packed = for_all = for_all or _packed(own[0], own[1], work.sizes, taken)
+            packed = for_all = for_all or _pack(own[0], own[1], work.sizes, taken)
         tiles = partial(
             tiled_softmax, queries, packed.arrays, own[2], own[3], scale, (*work.sizes, *packed.heads, *taken),
             work.table, work.words, answers, flat_lse, flat_told,
@@ -77,7 +77,7 @@ class _Packed(NamedTuple):
     arrays: tuple[NDArray[Any], ...]
 
 
-def _packed(k: Rows, v: Rows, sizes: tuple[int, int, int, int], taken: Operands) -> _Packed:
+def _pack(k: Rows, v: Rows, sizes: tuple[int, int, int, int], taken: Operands) -> _Packed:
     """Return keys (heads, L, D) and values (heads, L, e) in parts; sizes are (n, D, L, e)."""
     (_, dim, length, e), parts = sizes, taken.given
     heads = (k[0].size + k[1].size) // (length * dim), (v[0].size + v[1].size) // (length * e)

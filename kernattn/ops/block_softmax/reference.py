@@ -9,7 +9,7 @@ from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, pl
 from kernattn._plans.parts import dense
 from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
-from kernattn.ops.block_softmax.far_reference import answer_far_rows, far_rows, hidden
+from kernattn.ops.block_softmax.far_reference import answer_far_rows, far_rows, hide_unseen
 from kernattn.ops.block_softmax.parts_reference import answer_heads
 
 BLOCK = 512
@@ -94,7 +94,7 @@ def _rows(xp: ModuleType, q: Array, k: Array, v: Array, position: int | None, ma
     for low in range(0, stop, BLOCK):
         high = min(low + BLOCK, stop)
         scores = xp.matmul(q, xp.matrix_transpose(k[..., low:high, :]))  # (..., n, b)
-        scores = hidden(xp, scores, low, position, mask)
+        scores = hide_unseen(xp, scores, low, position, mask)
         last = position - low if position is not None and high - 1 > position else None  # that row 0 sees of the block
         values = v[..., low:high, :]
         peak = xp.max(scores, axis=-1, keepdims=True)

@@ -122,7 +122,7 @@ def _pull_far(head: _Head, x: _Arrays) -> float:
     parts, states, reads = head
     ds = np.zeros(len(states))
     far = np.flatnonzero(x.far.reshape(-1, x.sizes[0])[reads[..., 1].reshape(-1)].any(axis=0))
-    for some, ends, tokens in _seen(parts, far):
+    for some, ends, tokens in _list_seen(parts, far):
         pull = partial(
             pull_far_rows, x.q, x.k, x.v, x.g, x.of_lse, x.mask, x.bias, x.scale, states, reads, x.far,
             some, ends, tokens, x.dq.reshape(-1), x.dk.reshape(-1), x.dv.reshape(-1), x.db.reshape(-1), ds,
@@ -132,7 +132,7 @@ def _pull_far(head: _Head, x: _Arrays) -> float:
     return float(ds.sum())
 
 
-def _seen(parts: tuple[Part, ...], rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], ...]]:
+def _list_seen(parts: tuple[Part, ...], rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], ...]]:
     """Yield some rows, where the tokens of each end, and the tokens that they see, one row after the other."""
     some: list[int] = []
     found = [np.zeros(0, np.int64)]

@@ -13,7 +13,7 @@ from kernattn.ops.block_softmax_vjp.rows_loops import OUT, QUERY, STATE, K, V
 
 
 @inner
-def _seen(tokens, mask, bias, at, k, at_k, key, seen):
+def _list_seen(tokens, mask, bias, at, k, at_k, key, seen):
     """Write the tokens that count; return how many, or -1 where a key of them, or its bias, is not finite."""
     keys = 0
     for j in tokens:
@@ -50,7 +50,7 @@ def pull_far_rows(
                 if not far[at]:
                     continue
                 target = window(dq, at * dim, dim)
-                keys = _seen(tokens[ends[row] : ends[row + 1]], mask, bias, at_m, k, at_k, key, seen)
+                keys = _list_seen(tokens[ends[row] : ends[row + 1]], mask, bias, at_m, k, at_k, key, seen)
                 if keys < 0:
                     target[:] = np.nan
                 if keys <= 0:

@@ -12,7 +12,7 @@ from kernattn._plans.parts import seen_of
 from kernattn._plans.plan import Plan
 from kernattn._sums.cotangents import sum_onto
 from kernattn._sums.peaked import finite
-from kernattn.ops.block_softmax.far_reference import far_rows, far_weights, hidden
+from kernattn.ops.block_softmax.far_reference import far_rows, far_weights, hide_unseen
 from kernattn.ops.block_softmax.parts_reference import blind_product
 from kernattn.ops.block_softmax.reference import cut_product, shown_bias
 
@@ -58,8 +58,8 @@ def block_softmax_vjp(
         rows = (..., slice(low, min(low + BLOCK, n)), slice(None))
         position = None if before is None else before + low
         scores = xp.matmul(near[rows], xp.matrix_transpose(k))  # (..., b, l)
-        scores = hidden(xp, scores if bias is None else scores + bias[..., None, :], 0, position, key_mask)
-        sees = _seen(xp, plan, low, q) if plan.kind == "parts" else None
+        scores = hide_unseen(xp, scores if bias is None else scores + bias[..., None, :], 0, position, key_mask)
+        sees = _mask_of_block(xp, plan, low, q) if plan.kind == "parts" else None
         if sees is not None:
             scores = xp.where(sees, scores, -xp.inf)
         seen, dot = (scores != -xp.inf) & alive[rows], dots[rows]
@@ -90,7 +90,7 @@ def block_softmax_vjp(
     return dq, dk, dv, xp.sum(q * of_scores), None if key_bias is None else db
 
 
-def _seen(xp: ModuleType, plan: Plan, low: int, like: Array) -> Array:
+def _mask_of_block(xp: ModuleType, plan: Plan, low: int, like: Array) -> Array:
     """Return the mask (b, l) of a block of rows from `low` on by a plan of parts, for each head where they differ."""
     high = min(low + BLOCK, plan.n)
     seen = np.stack([seen_of(parts, low, high, plan.length) for parts in plan.heads])

@@ -69,7 +69,7 @@ def launch(entries: int, n: int, e: int, frequencies: int, code: WalkCode, limit
     linear = code.linear
     e_blocks = ceil_div(e, linear.eb)
     state, phi = _rooms(code, frequencies)
-    shared_bytes, state_inside, phi_inside = _shared(code, frequencies, limits)
+    shared_bytes, state_inside, phi_inside = _share_memory(code, frequencies, limits)
     room = resident(shared_bytes, limits, linear.map.threads) * limits.multiprocessors  # blocks that run at a time
     slabs = cut(n, slabs_for(entries * e_blocks, room), linear.map.rows)
     workers = entries * slabs.count
@@ -103,10 +103,10 @@ def walk_code(code: LinearCode, d: int, frequencies: int, limits: runtime.Limits
     ]
 
     def worth(code: WalkCode) -> tuple[bool, ...]:
-        _, *inside = _shared(code, frequencies, limits)
+        _, *inside = _share_memory(code, frequencies, limits)
         return *inside, code.held > 0, code.stream
 
-    fitting = [x for x in choices if _shared(x, frequencies, limits)[0] <= limits.shared_bytes]
+    fitting = [x for x in choices if _share_memory(x, frequencies, limits)[0] <= limits.shared_bytes]
     if not fitting and (code.map.rows > 32 or code.map.db > 16):
         m = code.map
         less = replace(m, warps=m.warps // 2) if m.rows > 32 else replace(m, db=16)
@@ -123,7 +123,7 @@ def _rooms(code: WalkCode, frequencies: int) -> tuple[int, int]:
 
 
 @lru_cache(512)
-def _shared(code: WalkCode, frequencies: int, limits: runtime.Limits) -> tuple[int, bool, bool]:
+def _share_memory(code: WalkCode, frequencies: int, limits: runtime.Limits) -> tuple[int, bool, bool]:
     """Return bytes of shared memory, whether the state is there, and whether all features of a chunk are."""
     linear, m = code.linear, code.linear.map
     accumulator, operand = m.accumulator, m.operand

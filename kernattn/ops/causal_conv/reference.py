@@ -19,10 +19,10 @@ def causal_conv(x: Array, weight: Array, bias: Array | None, silu: bool, segment
             ours = xp.concat([segment[..., :back], segment[..., :-back]], axis=-1) == segment
             earlier = xp.where(ours[..., None], earlier, xp.zeros_like(earlier))
         out = out + earlier * weight[:, taps - 1 - back]
-    return finished(xp, out, bias, silu, x)
+    return finish(xp, out, bias, silu, x)
 
 
-def finished(xp: ModuleType, out: Array, bias: Array | None, silu: bool, like: Array) -> Array:
+def finish(xp: ModuleType, out: Array, bias: Array | None, silu: bool, like: Array) -> Array:
     """Return sums over taps as outputs: with their bias, through the activation, in the dtype of the inputs."""
     if bias is not None:
         out = out + xp.astype(bias, out.dtype, copy=False)

@@ -1,7 +1,7 @@
 """One token of a short causal convolution in array-API."""
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
-from kernattn.ops.causal_conv.reference import finished
+from kernattn.ops.causal_conv.reference import finish
 
 
 def causal_conv_step(state: Array, x: Array, weight: Array, bias: Array | None, silu: bool) -> tuple[Array, Array]:
@@ -11,4 +11,4 @@ def causal_conv_step(state: Array, x: Array, weight: Array, bias: Array | None, 
     last = xp.concat([state, xp.astype(x, state.dtype, copy=False)[..., None]], axis=-1)
     seen = xp.astype(last[..., last.shape[-1] - taps :], dtype, copy=False)
     out = xp.sum(seen * xp.astype(weight, dtype, copy=False), axis=-1)
-    return finished(xp, out, bias, silu, x), last[..., 1:]
+    return finish(xp, out, bias, silu, x), last[..., 1:]

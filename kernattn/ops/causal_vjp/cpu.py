@@ -28,7 +28,7 @@ def causal_vjp(
             return cotangents
         dtype = np.dtype(np.float64)
     tokens = widen(dtype, q, k, v, q_spec, k_spec, state, key_mask, segment_ids)
-    dq, dk, dv, before = _recomputed(tokens, widen(dtype, g, after, learn))
+    dq, dk, dv, before = _recompute(tokens, widen(dtype, g, after, learn))
     if state is not None and before is not None:
         before = PeakedSum(*(narrow(x, y.dtype) for x, y in zip(before, state, strict=True)))
     return narrow_cotangents(dq, q), narrow_cotangents(dk, k), narrow(dv, v.dtype), before
@@ -87,7 +87,7 @@ def both_ways(
 
 
 @without_flags
-def _recomputed(tokens: list[Any], rest: list[Any]) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:
+def _recompute(tokens: list[Any], rest: list[Any]) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:
     """Return the cotangents by array operations, from outputs and normalisers that are computed once more."""
     forward: list[Any] = [*tokens, True]
     given: list[Any] = [*tokens, *causal(*forward)[:2], *rest]

@@ -37,7 +37,7 @@ def relative(x: Array | ScaledFeatures, spec: MapSpec | None, scale: bool) -> tu
     return queries, own[..., 0]
 
 
-def projected(x: Array, omega: Float64 | Chains) -> Array:
+def project(x: Array, omega: Float64 | Chains) -> Array:
     """Return Omega x, (..., n, D), of rows x (..., n, d), in the accumulation dtype."""
     xp, chains = namespace(x=x), fast(omega, FASTER_ABOVE["reference"])
     dtype = accumulation_dtype(xp, x)
@@ -49,7 +49,7 @@ def arguments(x: Array, spec: MapSpec) -> Array:
     """Return the nonlinearity's argument (..., n, D): projections of x (..., n, d), plus phases if the map has any."""
     xp = namespace(x=x)
     rows, octaves = scaled_down(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
-    u = restore(xp, rows if spec.omega is None else projected(rows, spec.omega), octaves)
+    u = restore(xp, rows if spec.omega is None else project(rows, spec.omega), octaves)
     if KINDS[spec.kind].offset == "phase" and spec.offset is not None:
         u = u + constant(xp, spec.offset, u.dtype, x)
     return u
@@ -64,7 +64,7 @@ def scaled(x: Array, spec: MapSpec) -> ScaledFeatures:
     kind, row = KINDS[spec.kind], row_scale(xp, x, spec)
     if kind.homogeneous:
         rows, octaves = scaled_down(xp, x, tiny=True)
-        u = rows if spec.omega is None else projected(rows, spec.omega)  # (..., n, D)
+        u = rows if spec.omega is None else project(rows, spec.omega)  # (..., n, D)
         row = row + octaves * log(2)
     else:
         u = arguments(x, spec)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import share, worth_sharing
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
-from kernattn.ops._numba.tiles.heads import heads, numbered
+from kernattn.ops._numba.tiles.heads import heads, number_heads
 from kernattn.ops._numba.tiles.layout import (
     NO_MASK,
     Rows,
@@ -25,7 +25,7 @@ from kernattn.ops._numba.tiles.layout import (
     room,
     rows,
     seconds_of,
-    widened,
+    widen_rows,
     written,
 )
 from kernattn.ops.gated.loops import MASK, STATE, STEPS, TABLE_COLUMNS, Given, run_gates
@@ -100,10 +100,10 @@ def work_of(
 ) -> tuple[Plan, Given, Rows]:
     """Return who reads what, and what the loops read of keys and of queries."""
     dtype, n = accumulation(v), v.shape[-2]
-    of_q, of_k, of_v, logs, reads, writes = (_laid(x, dtype) for x in (q, k, v, _logs(g, gk, dtype), read, write))
+    of_q, of_k, of_v, logs, reads, writes = (_lay_out(x, dtype) for x in (q, k, v, _logs(g, gk, dtype), read, write))
     if beta is not None and has_bits(beta, dtype):
-        beta = widened(beta)
-    strength = _laid(None if beta is None else beta[..., None], dtype)
+        beta = widen_rows(beta)
+    strength = _lay_out(None if beta is None else beta[..., None], dtype)
     layouts = [layout for _, layout in (of_q, of_k, of_v, logs, strength, reads, writes)]
     plan = plan_for(tuple(layouts), state is not None, dtype.itemsize)
     mask = fresh = NO_MASK
@@ -117,7 +117,7 @@ def work_of(
     return plan, given, of_q[0]
 
 
-def _laid(array: Array | None, dtype: np.dtype[Any]) -> tuple[Rows, Layout]:
+def _lay_out(array: Array | None, dtype: np.dtype[Any]) -> tuple[Rows, Layout]:
     """Return rows (..., n, c) as loops read them, flat, and how they lie there: those that lie apart are not copied."""
     if array is None:
         return no_rows(dtype), NOWHERE
@@ -209,7 +209,7 @@ def plan_for(
         table[:, column] = np.broadcast_to(first, lead).reshape(-1)[who.k]
         table[:, STEPS + column] = step
     for column in (MASK, STATE) if begun else (MASK,):
-        table[:, column] = numbered(lead, lead).reshape(-1)[who.k]
+        table[:, column] = number_heads(lead, lead).reshape(-1)[who.k]
     heads_q, heads_out = who.reads[..., 0], who.reads[..., 1]
     reads = np.stack([of_q.reshape(-1)[heads_q], heads_out, np.full_like(heads_q, step_q)], axis=-1)
     chunk = min(CHUNK, n)

@@ -199,7 +199,7 @@ class Given(NamedTuple):
 
 
 @inner
-def seen(given):
+def as_loops_see(given):
     """Return the same as loops see it: arrays that are read and arrays that are written have one type."""
     k, v, logs, beta, read, write, mask, fresh, normalise = given
     return Given(
@@ -317,7 +317,7 @@ def write_row(num, at, e, scale, out, to):
 @compiled
 def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, high):
     """Take states low to high through all tokens. sizes: n, d, e, channels of a decay, tokens of a chunk."""
-    given, q, before, out = seen(given), as_read(q), whole(before), as_read(out)
+    given, q, before, out = as_loops_see(given), as_read(q), whole(before), as_read(out)
     n, d, e, channels, chunk = sizes
     room = room_for(d, e, channels, chunk, before)
     row_d, row_e = room.row_d, room.row_e

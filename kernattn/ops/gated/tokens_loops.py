@@ -18,9 +18,9 @@ from kernattn.ops.gated.loops import (
     WRITE,
     K,
     V,
+    as_loops_see,
     load_rows,
     row_of,
-    seen,
     write_row,
 )
 from kernattn.ops.step.sums_loops import read, renew
@@ -135,7 +135,7 @@ def advance(given, old, new, beta, gone, begins, d, e, token):
 @compiled
 def run_tokens(sizes, given, q, before, table, reads, scale, out, after, low, high):
     """Take states low to high through all tokens. sizes: n, d, e, channels of a decay, and one that is not read."""
-    given, q, before, out, after = seen(given), as_read(q), whole(before), as_read(out), whole(after)
+    given, q, before, out, after = as_loops_see(given), as_read(q), whole(before), as_read(out), whole(after)
     n, d, e, _, _ = sizes
     one = before.dtype.type(1)
     token, no_mask = token_for(d, e, before), window(given.mask, 0, 0)

@@ -39,7 +39,7 @@ def back_for(room, channels, like):
 
 
 @inner
-def exchanged(back):
+def exchange(back):
     """Return the tiles for the chunk before, whose end is this one's start."""
     return Back(
         whole(back.written), whole(back.out), whole(back.turned), whole(back.wide), whole(back.rows), whole(back.keys),

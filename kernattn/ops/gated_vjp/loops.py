@@ -23,6 +23,7 @@ from kernattn.ops.gated.loops import (
     STEPS,
     K,
     Room,
+    as_loops_see,
     inverse_norm,
     load_rows,
     load_state,
@@ -31,11 +32,10 @@ from kernattn.ops.gated.loops import (
     row_of,
     rows_of_one_chunk,
     score,
-    seen,
 )
 from kernattn.ops.gated_vjp.chunk_loops import (
     back_for,
-    exchanged,
+    exchange,
     pull_end,
     pull_reading,
     pull_state,
@@ -103,13 +103,13 @@ class Found(NamedTuple):
 
 @inner
 def _size_of_opened(room):
-    """Return how many numbers a chunk has whose opening is kept, see `_opened`."""
+    """Return how many numbers a chunk has whose opening is kept, see `_open_room`."""
     size = room.size
     return size * (room.row_d + 2 * room.row_e + 2 * size + 3)
 
 
 @inner
-def _opened(tiles, at, room):
+def _open_room(tiles, at, room):
     """Return the room with tiles of its own for what `open_chunk` writes, where all channels have one decay."""
     size, row_d, row_e = room.size, room.row_d, room.row_e
     written, num = at + size * row_d, at + size * (row_d + row_e)
@@ -138,7 +138,7 @@ def _walk(given, own, begins, first, count, to_end, sizes, states, stride, tiles
         state = window(states, i * stride, area)
         room = shared
         if tiles.size > 0:
-            room = _opened(tiles, i * opened, shared)
+            room = _open_room(tiles, i * opened, shared)
         open_chunk(given, own, start, rows, sizes, state, room)
         if to_end or i + 1 < count:
             carry(rows, d, e, channels, state, window(states, (i + 1) * stride, area), room)
@@ -160,7 +160,7 @@ def _cut(given, own, sizes, begins):
 @compiled
 def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, found, low, high):
     """Take states low to high back through all tokens."""
-    given, q, before, g_out, g_after = seen(given), as_read(q), whole(before), as_read(g_out), whole(g_after)
+    given, q, before, g_out, g_after = as_loops_see(given), as_read(q), whole(before), as_read(g_out), whole(g_after)
     n, d, e, channels, chunk = sizes
     shared = room_for(d, e, channels, chunk, before)
     owned = back_for(shared, channels, before)
@@ -201,7 +201,7 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                 rows = begins[first + c + 1] - start
                 room = shared
                 if not again:
-                    room = _opened(tiles, c * opened, shared)
+                    room = _open_room(tiles, c * opened, shared)
                 elif back_chunk > 0:  # of the last one the tiles are as they were left
                     _walk(given, own, begins, first + c, 1, False, sizes, state, 0, none, shared)
                 pull_end(rows, d, e, channels, room, back)
@@ -254,7 +254,7 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                     )  # fmt: skip
                 if given.fresh.size > 0 and given.fresh[mask_at]:
                     back.before[:] = 0
-                back = exchanged(back)
+                back = exchange(back)
         if given_rows(found.state):
             for a in range(d):
                 copy(back.state, a * row_e, e, found.state[0], (head * d + a) * e)

@@ -218,7 +218,7 @@ def raise_tokens(
     if l2_normalise:
         dq, dk = of_direction(xp, q, own.q, dq), of_direction(xp, k, own.k, dk)
 
-    def given(x: Array | None, y: Array | None) -> Array | None:
+    def as_given(x: Array | None, y: Array | None) -> Array | None:
         """Return the cotangent y of an argument in its shape and dtype, 0 where there is no key."""
         if x is None or y is None:
             return None
@@ -230,8 +230,8 @@ def raise_tokens(
     d_g = xp.sum(decay, axis=-1)
     return (
         xp.astype(sum_onto(xp, dq, tuple(q.shape)), q.dtype, copy=False),
-        given(k, dk), given(v, dv), given(g, d_g), given(gk, decay), given(beta, d_beta), given(read, da),
-        given(write, db),
+        as_given(k, dk), as_given(v, dv), as_given(g, d_g), as_given(gk, decay), as_given(beta, d_beta),
+        as_given(read, da), as_given(write, db),
     )  # fmt: skip
 
 

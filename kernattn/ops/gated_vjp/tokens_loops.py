@@ -16,11 +16,11 @@ from kernattn.ops.gated.loops import (
     QUERY_STEP,
     STATE,
     K,
+    as_loops_see,
     inverse_norm,
     load_rows,
     load_state,
     row_of,
-    seen,
 )
 from kernattn.ops.gated.tokens_loops import advance, load_token, token_for
 from kernattn.ops.step.sums_loops import read
@@ -137,7 +137,7 @@ def _walk(given, own, first, count, states, sizes, token):
 @compiled
 def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, found, low, high):
     """Take states low to high back through all tokens."""
-    given, q, before, g_out, g_after = seen(given), as_read(q), whole(before), as_read(g_out), whole(g_after)
+    given, q, before, g_out, g_after = as_loops_see(given), as_read(q), whole(before), as_read(g_out), whole(g_after)
     n, d, e, channels, _ = sizes
     area, token, back = d * e, token_for(d, e, before), _back_for(d, e, before)
     groups, no_mask = (n + GROUP - 1) // GROUP, window(given.mask, 0, 0)

@@ -66,11 +66,11 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_featu
     real = np.float64 if dtype_name(x) == "float64" else np.float32
     out = cupy.empty((*x.shape[:-1], num_features), dtype=real)
     if rows == 0:
-        return _rounded(out, dtype)
+        return _round_to(out, dtype)
     how = launch(rows, d, num_features, dtype_name(x), runtime.limits())
     if how is None:
         _by_transforms(x.reshape(rows, d), index, weight, out.reshape(rows, num_features))
-        return _rounded(out, dtype)
+        return _round_to(out, dtype)
     copies, name = len(index), np.dtype(real).name
     own = lists(index, weight, num_features, name)
     turns = upload_once(roots(num_features), name)
@@ -80,10 +80,10 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_featu
     kernel = runtime.Launch(how.defines, (how.blocks,), 32 * how.warps, how.shared_bytes)
     given = (x, own.first, own.column, own.weight, turns, slots)
     kernel.start("tensor_sketch", "tensor_sketch", *given, out, amplitude, *sizes)
-    return _rounded(out, dtype)
+    return _round_to(out, dtype)
 
 
-def _rounded(out: Array, dtype: Any) -> Array:
+def _round_to(out: Array, dtype: Any) -> Array:
     return out if dtype is None else namespace(out=out).astype(out, dtype, copy=False)
 
 

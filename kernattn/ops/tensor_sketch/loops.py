@@ -17,7 +17,7 @@ from kernattn.ops._numba.codegen.memory import aligned, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.tiles.products import transpose
 from kernattn.ops._numba.tiles.rows import as_read, room_of
-from kernattn.ops.tensor_sketch.order import decimated, radices
+from kernattn.ops.tensor_sketch.order import decimate_order, radices
 from kernattn.ops.tensor_sketch.transform_loops import complex_block, complex_product, transform, transform_sparse
 
 
@@ -33,7 +33,7 @@ def turns(points: int) -> Float64:
 
 def mirrors(points: int) -> NDArray[np.int64]:
     """Return f and the places of frequencies f and M / 2 - f, one of each pair, in the order of the tile; not f = 0."""
-    frequency = decimated(points)
+    frequency = decimate_order(points)
     place = np.argsort(frequency)
     triples = np.stack([frequency, place[frequency], place[-frequency]], axis=1)[1:]
     return triples[triples[:, 1] <= triples[:, 2]]

@@ -27,7 +27,7 @@ def radices(points: int) -> list[int]:
     return [*steps, points]
 
 
-def decimated(points: int) -> NDArray[np.int64]:
+def decimate_order(points: int) -> NDArray[np.int64]:
     """Return which frequency the transform leaves in the place of each point: digits in reversed order."""
     frequency, step = np.zeros(1, dtype=np.int64), 1
     for radix in radices(points):
@@ -39,5 +39,5 @@ def decimated(points: int) -> NDArray[np.int64]:
 def order(num_features: int) -> NDArray[np.int64]:
     """Return the frequencies f in 1 ... (M - 1) // 2 in the order of the features."""
     if num_features >= 4 and num_features & (num_features - 1) == 0:
-        return decimated(num_features // 2)[1:]
+        return decimate_order(num_features // 2)[1:]
     return np.arange(1, (num_features + 1) // 2)

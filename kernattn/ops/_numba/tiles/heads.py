@@ -28,20 +28,20 @@ class Heads(NamedTuple):
 def heads(q: tuple[int, ...] | None, k: tuple[int, ...], v: tuple[int, ...]) -> Heads:
     """Return how leading axes broadcast; q None stands for no queries."""
     lead = np.broadcast_shapes(k, v)
-    of_k, of_v = (_flat_order(numbered(x, lead), range(len(lead))) for x in (k, v))
+    of_k, of_v = (_flat_order(number_heads(x, lead), range(len(lead))) for x in (k, v))
     if q is None:
         none = np.zeros(0, np.int64)
         return Heads(lead, (), of_k, of_v, np.zeros((prod(lead), 0, 2), np.int64), *(none,) * 4)
     out = np.broadcast_shapes(q, lead)
     padded = (1,) * (len(out) - len(lead)) + lead
     order = sorted(range(len(out)), key=lambda axis: padded[axis] == 1)  # the axes of the state first
-    of_q, of_out = (_flat_order(numbered(x, out), order) for x in (q, out))
+    of_q, of_out = (_flat_order(number_heads(x, out), order) for x in (q, out))
     reads = np.stack([of_q, of_out], axis=-1).reshape(prod(lead), -1, 2)
     states = np.repeat(np.arange(prod(lead)), reads.shape[1])
     return Heads(lead, out, of_k, of_v, reads, of_q, of_out, states, np.concatenate([of_k, of_v, of_q, of_out]))
 
 
-def numbered(lead: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
+def number_heads(lead: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the numbers of heads of leading axes `lead`, broadcast to `shape`."""
     return np.broadcast_to(np.arange(prod(lead)).reshape(lead), shape)
 

@@ -38,7 +38,7 @@ def flat(array: Array, dtype: Any, shape: int | tuple[int, ...] = -1) -> NDArray
     One that is not flat tells a loop its sizes.
     """
     if type(array) is not np.ndarray or array.dtype is not dtype:
-        array = widened(array) if has_bits(array, dtype) else np.ascontiguousarray(array, dtype)
+        array = widen_rows(array) if has_bits(array, dtype) else np.ascontiguousarray(array, dtype)
     result: NDArray[Any] = array.ravel() if shape == -1 else array.ravel().reshape(shape)
     result.setflags(write=False)
     return result
@@ -47,7 +47,7 @@ def flat(array: Array, dtype: Any, shape: int | tuple[int, ...] = -1) -> NDArray
 def plain(array: Array, dtype: Any) -> NDArray[Any]:
     """Return the array as contiguous numbers of dtype, writeable: a copy where it is anything else."""
     if array.dtype != dtype or not array.flags.carray:
-        array = widened(array) if has_bits(array, dtype) else np.array(array, dtype, order="C")
+        array = widen_rows(array) if has_bits(array, dtype) else np.array(array, dtype, order="C")
     return array.ravel()  # type: ignore[no-any-return]
 
 
@@ -72,7 +72,7 @@ def _bits(array: Array) -> tuple[NDArray[np.uint16], int]:
     return array.ravel().view(_WORD), kind_of(array)
 
 
-def widened(array: Array) -> NDArray[np.float32]:
+def widen_rows(array: Array) -> NDArray[np.float32]:
     """Return 16-bit floats as float32."""
     bits, kind = _bits(array)
     bits.setflags(write=False)
