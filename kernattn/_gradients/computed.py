@@ -12,7 +12,7 @@ from kernattn._gradients.maps import MapGradients, check_differentiable
 from kernattn._gradients.recorded import like, run_with_pullback
 from kernattn.features import Concatenated, FeatureMap, ScaledMap, TensorProduct
 from kernattn.features._lengthscales import has_own
-from kernattn.kernels._stationary import Stationary
+from kernattn.kernels import Stationary
 
 
 class FeatureGradients(NamedTuple):

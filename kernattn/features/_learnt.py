@@ -19,8 +19,7 @@ from kernattn._runtime.random import RNG
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._spectral.map import RandomFeatureMap
-from kernattn.kernels import Softmax
-from kernattn.kernels._stationary import Stationary
+from kernattn.kernels import Softmax, Stationary
 from kernattn.ops.features import scaled
 
 

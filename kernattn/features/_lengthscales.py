@@ -10,8 +10,8 @@ from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct
 from kernattn.features._hilbert.map import Hilbert
 from kernattn.features._nystrom.map import Nystrom
 from kernattn.features._spectral.map import RandomFeatureMap
+from kernattn.kernels import Stationary
 from kernattn.kernels import _lengthscales as of_kernels
-from kernattn.kernels._stationary import Stationary
 
 
 def has_own(phi: FeatureMap) -> bool:

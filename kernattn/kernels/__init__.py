@@ -15,7 +15,9 @@ from kernattn.kernels._matern import Matern
 from kernattn.kernels._periodic import Periodic
 from kernattn.kernels._polynomial import Polynomial
 from kernattn.kernels._rational_quadratic import RationalQuadratic
+from kernattn.kernels._rows import Rows
 from kernattn.kernels._softmax import Softmax
+from kernattn.kernels._stationary import Stationary
 from kernattn.kernels._usual import usual_lengthscale
 
 __all__ = [
@@ -32,10 +34,12 @@ __all__ = [
     "Polynomial",
     "Product",
     "RationalQuadratic",
+    "Rows",
     "Scaled",
     "Sech",
     "SkewedChi2",
     "Softmax",
+    "Stationary",
     "Sum",
     "usual_lengthscale",
 ]

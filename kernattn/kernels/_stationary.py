@@ -28,7 +28,36 @@ class OfDifferences(Kernel):
 
 
 class Stationary(OfDifferences):
-    """A kernel of x' - y' with x' = x / lengthscale: one lengthscale, or one for each axis."""
+    r"""Base of kernels of :math:`x' - y'`, with :math:`x' = x / \ell`: one lengthscale, or one for each axis.
+
+    A kernel of your own is a frozen dataclass with the field `lengthscale` that defines `_evaluate(rows)`, the formula
+    on :class:`Rows` whose x and y are divided already.
+
+    Parameters
+    ----------
+    lengthscale : float or (d,) array_like
+        The lengthscale :math:`\ell`, positive: one number, or one for each axis.
+
+    Raises
+    ------
+    ParameterError
+        If the lengthscale is not a positive finite number or a vector of them.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> @dataclass(frozen=True)
+    ... class Exponential(ka.kernels.Stationary):
+    ...     lengthscale: float = 1.0
+    ...
+    ...     def _evaluate(self, rows):
+    ...         return rows.xp.exp(-(rows.squared_distance() ** 0.5))
+    >>> Exponential(lengthscale=2.0)(np.array([[0.0], [2.0]]))
+    array([[1.        , 0.36787944],
+           [0.36787944, 1.        ]])
+    """
 
     lengthscale: Lengthscale
 

@@ -14,8 +14,7 @@ from kernattn._runtime.checks import boolean
 from kernattn.errors import KernattnError, ParameterError
 from kernattn.features import FeatureMap, Linear, random_features
 from kernattn.features._spectral.spectra import PRODUCT
-from kernattn.kernels import Kernel, Product, Scaled, SkewedChi2, Sum, usual_lengthscale
-from kernattn.kernels._stationary import Stationary
+from kernattn.kernels import Kernel, Product, Scaled, SkewedChi2, Stationary, Sum, usual_lengthscale
 from kernattn.sklearn._inputs import lowest_ridge
 from kernattn.solvers import cross_validate, moments
 from kernattn.solvers._check import take_rows

@@ -18,9 +18,9 @@ from kernattn.kernels import (
     KERNELS,
     AdditiveChi2,
     Kernel,
+    Stationary,
     usual_lengthscale,
 )
-from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import check_rows, pick_labels, seed_of
 from kernattn.sklearn._kernel_parameters import MARK, change, nested_parameters
 from kernattn.sklearn._lengthscale import usual_projection

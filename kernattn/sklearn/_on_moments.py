@@ -15,7 +15,7 @@ from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import LANDMARKS, Concatenated, FeatureMap, Linear
-from kernattn.kernels._stationary import Stationary
+from kernattn.kernels import Stationary
 from kernattn.sklearn._drawn import draw_tuned, without_zeros
 from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
 from kernattn.sklearn._lengthscale import Found, tune_by_evidence, tune_by_folds

@@ -9,8 +9,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, constant, to_numpy64
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
-from kernattn.kernels import Kernel
-from kernattn.kernels._rows import Rows
+from kernattn.kernels import Kernel, Rows
 
 
 @final

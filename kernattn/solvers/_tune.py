@@ -17,7 +17,8 @@ from kernattn._runtime.lazy_scipy import optimize
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, Hilbert, Nystrom, RandomFeatureMap
-from kernattn.kernels._stationary import Lengthscale, Stationary
+from kernattn.kernels import Stationary
+from kernattn.kernels._stationary import Lengthscale
 from kernattn.solvers._gp import gp
 from kernattn.solvers._gp_functions import features_and_pull
 from kernattn.solvers._moments import Moments

@@ -20,8 +20,7 @@ from kernattn.features._choose.families import FAMILIES, Family, by_rows
 from kernattn.features._exponential import positive
 from kernattn.features._fitted import learn
 from kernattn.features._spectral.spectra import ISOTROPIC, PRODUCT, has_normal_frequencies
-from kernattn.kernels import KERNELS
-from kernattn.kernels._stationary import Stationary
+from kernattn.kernels import KERNELS, Stationary
 from kernattn.ops.features import scaled
 from kernattn.projections import NORM_LAWS, PROJECTIONS, DirectionalProjection, Pair
 from laws import arrays

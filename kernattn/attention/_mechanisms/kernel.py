@@ -28,8 +28,7 @@ from kernattn.attention._check import check_arrays
 from kernattn.attention._shapes import leading
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError
-from kernattn.kernels import Gaussian, Kernel, Scaled, Softmax
-from kernattn.kernels._rows import Rows
+from kernattn.kernels import Gaussian, Kernel, Rows, Scaled, Softmax
 from kernattn.ops.block_softmax.reference import cut_product
 from kernattn.ops.pairwise.forms import SQUARED
 from kernattn.ops.pairwise.reference import prepared

@@ -18,8 +18,19 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
-from kernattn.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, Product, RationalQuadratic, Scaled, Sech, Sum
-from kernattn.kernels._stationary import Stationary
+from kernattn.kernels import (
+    Cauchy,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Matern,
+    Product,
+    RationalQuadratic,
+    Scaled,
+    Sech,
+    Stationary,
+    Sum,
+)
 
 STEP = 0.2  # of log tau, where the trapezoidal rule errs by e^(-pi^2 / step), less where the law is narrow
 SMALL, FAR = 1e-6, 45.0  # the least |omega|^2 in lengthscales, and -log of what a node is left out for

@@ -38,9 +38,8 @@ from kernattn.features._hilbert.indices import largest
 from kernattn.features._hilbert.slopes import pull_density
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import bias_of
-from kernattn.kernels import Kernel, Periodic
+from kernattn.kernels import Kernel, Periodic, Stationary
 from kernattn.kernels._lengthscales import beside
-from kernattn.kernels._stationary import Stationary
 
 ENDS = ("dirichlet", "neumann", "periodic")
 """What eigenfunctions do at the ends of the box: they vanish, are flat, or go on at the other end."""

@@ -14,8 +14,19 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64
 from kernattn.features._hilbert.density import DENSITIES, MIXTURES, nodes_of
-from kernattn.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, Product, RationalQuadratic, Scaled, Sech, Sum
-from kernattn.kernels._stationary import Stationary
+from kernattn.kernels import (
+    Cauchy,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Matern,
+    Product,
+    RationalQuadratic,
+    Scaled,
+    Sech,
+    Stationary,
+    Sum,
+)
 
 
 def pull_density(kernel: Kernel, omega: Float64, g: Float64) -> Any:
