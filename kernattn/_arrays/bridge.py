@@ -43,7 +43,7 @@ class Library(ABC):
 
     @abstractmethod
     def lend(self, array: Array) -> Array:
-        """Return what stands for an array of this library, or raise CannotLend where it cannot be lent."""
+        """Lend an array: return one of NumPy or CuPy over its memory, or raise CannotLend where there is none."""
 
     @abstractmethod
     def give(self, array: Array, like: Array) -> Array:
@@ -54,7 +54,7 @@ class Library(ABC):
         return self.lend(array)  # type: ignore[no-any-return]
 
     def hand_over(self, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
-        """Return what the library's edge makes of what cannot be lent; NotImplemented where it leaves it alone."""
+        """Hand an op whose arguments cannot be lent to the library's edge; return its outputs, or NotImplemented."""
         return edge(self.edge).hand_over(self, name, backend, arguments)
 
     def autocast(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -62,7 +62,7 @@ class Library(ABC):
         return arrays
 
     def uncast(self, function: Callable[..., Any], like: Array) -> Callable[..., Any]:
-        """Return what calls a function whose array operations choose their dtypes."""
+        """Return a function whose array operations choose their dtypes, free of the library's autocast."""
         return function
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Library(ABC):
 
     @final
     def call(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
-        """Return what `op` makes of the arguments, in kind; raise CannotLend, before it runs, where one is not lent."""
+        """Run `op` on lent arguments; return outputs in kind. Raise CannotLend, before it runs, where one is kept."""
         self.refuse_watched()
         return self.run(op, like, arguments)
 
@@ -160,7 +160,7 @@ class Torch(Library):
         return cast(self.torch, arrays) if self.autocasts() else arrays
 
     def uncast(self, function: Callable[..., Any], like: Array) -> Callable[..., Any]:
-        """Return what calls a function without autocast."""
+        """Return a function that runs without autocast."""
         return self.torch.autocast(like.device.type, enabled=False)(function) if self.autocasts() else function
 
     def stop_gradient(self, array: Array) -> Array:
@@ -218,7 +218,7 @@ class Torch(Library):
             raise CannotLend(str(error)) from None
 
     def lend_detached(self, array: Array) -> Array:
-        """Return what stands for a tensor as a constant, or raise CannotLend."""
+        """Lend a tensor as a constant, or raise CannotLend."""
         return self.lend(array.detach() if array.requires_grad else array)
 
     def _memory(self, array: Array) -> Array:

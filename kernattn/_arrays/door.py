@@ -34,7 +34,7 @@ class Door:
         self.maps: set[type] = set()  # whose values cross unless arrays are learnt in them
 
     def lend_all(self, values: Iterable[Any], lend: Lend | None, own: Own | None) -> list[Any]:
-        """Return what stands for arguments; without `lend`, of tensors that NumPy takes, or refuses, itself."""
+        """Return arguments with tensors lent as arrays; without `lend`, NumPy itself takes a tensor, or refuses it."""
         lent: list[Any] = []
         for value in values:
             kind = type(value)
@@ -50,13 +50,13 @@ class Door:
         return lent
 
     def lend_detached(self, tensor: Any) -> Any:
-        """Return what stands for a tensor, though it is differentiated."""
+        """Lend a tensor without its history."""
         if tensor.requires_grad:
             tensor = tensor.detach()
         return self.library.lend(tensor) if tensor.dtype is self.bfloat16 else tensor.numpy()
 
     def replay(self, replay: Replay, args: tuple[Any, ...], options: dict[str, Any], narrow: bool) -> Any:
-        """Return what a function makes of arguments of a form that it has seen, or NotImplemented."""
+        """Run the op that was noted of arguments of this form; return its result, or NotImplemented of a new form."""
         key: list[Any] = []
         arrays: list[Any] = []
         maps: list[Any] = []
@@ -106,7 +106,7 @@ class Door:
         return True
 
     def _bits(self, tensor: Any) -> Any:
-        """Return what stands for a tensor of bfloat16 that nobody differentiates."""
+        """Lend a tensor of bfloat16 that nobody differentiates, by its bits."""
         if tensor.requires_grad:
             raise TypeError("it requires a gradient, of which its bits know nothing")
         return tensor.view(self.bits).numpy().view(self.narrow)
@@ -159,7 +159,7 @@ class Door:
 
 
 def _watch_of(library: Torch) -> Callable[[], bool]:
-    """Return what tells whether anything is on that casts, traces, transforms or differentiates forwards."""
+    """Return a function that tells whether anything casts, traces, transforms or differentiates forwards."""
     torch = library.torch
     modes, compiler, casts = library.modes, library.compiler, library.autocasts
     layers, scripts = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
@@ -234,7 +234,7 @@ def _place(names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any
 
 
 def _cross(door: Door, first: Any, replay: Replay, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Return what a function makes of tensors as arrays; NotImplemented where they cannot be lent, or are refused."""
+    """Call a function with tensors lent as arrays; NotImplemented where they cannot be lent, or are refused."""
     narrow = first.dtype is door.bfloat16
     watched = first.requires_grad
     if not watched:

@@ -21,7 +21,6 @@ BY_FORM = {"state", "key_mask", "segment_ids", "key_bias"}
 """Options that are arrays, and whose values no check looks at."""
 
 Way = Callable[[Any], Callable[..., Any]]
-Give = Callable[[Any], Any]
 CONSTANTS = {type(None), bool, int, float, str}
 _NOTHING = np.zeros(0)
 
@@ -208,7 +207,7 @@ class Replay:
         return known if known is not None and known.is_of(call.maps) else None
 
     def note_call(self, call: Call, lent: list[Any], named: dict[str, Any], way: Way | None) -> Any:
-        """Return what a function makes of arrays, its op run on the host or in a way; NotImplemented if not noted."""
+        """Call a function, its op run on the host or in a way, and note the call; NotImplemented if it cannot be."""
         key = tuple(call.key)
         if key in self.known and self.known[key] is None:
             return NotImplemented

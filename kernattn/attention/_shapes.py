@@ -6,7 +6,7 @@ from kernattn.errors import DTypeError, ShapeError
 
 
 def axis_kept(lead: tuple[int, ...], of_state: tuple[int, ...], tokens: int) -> str:
-    """Return what an error about a state's axes says where a step was given its one token with the axis of tokens."""
+    """Return the hint of an error about a state's axes where a step was given its one token with the axis of tokens."""
     kept = tokens == 1 and lead == (*of_state, 1)
     return "; a step takes a token without the axis of tokens, such as k[..., 0, :]" if kept else ""
 

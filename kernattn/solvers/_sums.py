@@ -168,7 +168,7 @@ def average(y: Float64, weights: Float64 | None) -> Float64:
 
 
 def _choose_shift(y: Float64, weights: Float64 | None) -> Float64:
-    """Return what targets (n, c) are less before they are summed, (c,): their mean, where it is far from 0."""
+    """Return the shift (c,) that targets (n, c) are less before they are summed: their mean, where it is far from 0."""
     if not y.size:
         return np.zeros(y.shape[1])
     shares = None if weights is None or not weights.any() else weights

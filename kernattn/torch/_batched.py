@@ -12,7 +12,7 @@ from kernattn.torch._ops import TorchOp
 def run_batched(
     op: TorchOp, pullback: bool, run: Callable[..., Any], info: Any, dims: tuple[int | None, ...], *inputs: Any
 ) -> Any:
-    """Return what `run`, a way to an op or its pullback, makes of batches, and their axes there: all the first."""
+    """Run an op or its pullback on batches by one call of `run`; return outputs and batch axes, all the first."""
     names = op.taken if pullback else op.names
     numbers = {leaf.name for leaf in op.leaves.values() if leaf.number_of}
     of_numbers = any(dim is not None for name, dim in zip(names, dims, strict=True) if name in numbers)
@@ -54,14 +54,14 @@ class Batch(NamedTuple):
 
 
 def batched_by_autograd(op: TorchOp, run: Callable[..., Any], *taken: Any) -> Any:
-    """Return what `run`, a way to the pullback, makes of cotangents that may be a batch to `torch.autograd` itself."""
+    """Run a pullback on cotangents, which may be a batch to `torch.autograd` itself."""
     return through_autograd(
         run, lambda size, dims, plain: run_batched(op, True, run, Batch(size), dims, *plain)[0], taken
     )
 
 
 def through_autograd(run: Callable[..., Any], of_batch: Callable[..., Any], taken: tuple[Any, ...]) -> Any:
-    """Return what `run` makes of cotangents, or `of_batch` of those that are a batch to `torch.autograd` itself.
+    """Call `run` with cotangents, or `of_batch` where they are a batch to `torch.autograd` itself.
 
     ``is_grads_batched=True`` of `torch.autograd.grad`, and with it ``vectorize=True`` of `jacobian`, batch by an older
     `vmap`, which does not ask the functions for a rule.
@@ -84,7 +84,7 @@ def _spread(x: torch.Tensor, dim: int | None, size: int, more: int) -> torch.Ten
 
 
 def one_by_one(run: Callable[..., Any], size: int, dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> Any:
-    """Return what `run` makes of the items of batches, call by call, and the axes of the batch."""
+    """Call `run` for one item of the batches after the other; return outputs and their batch axes."""
     calls = [
         run(*(x if dim is None else x.select(dim, at) for x, dim in zip(inputs, dims, strict=True)))
         for at in range(size)

@@ -32,7 +32,7 @@ TRACED = FakeTensor, FunctionalTensor
 
 
 def hand_over(library: Torch, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
-    """Return what an op of the core makes of its arguments; NotImplemented where array operations are to do it."""
+    """Run an op of the core on tensors; NotImplemented where array operations are to do it."""
     if name == "gated_step":
         return as_sequence(lambda *sequence: hand_over(library, "gated", backend, sequence), *arguments)
     record = RECORDS.get(name)
@@ -55,7 +55,7 @@ def hand_over(library: Torch, name: str, backend: str | None, arguments: tuple[A
 
 
 def _way(library: Torch, tensors: list[Tensor | None]) -> Run | None:
-    """Return what runs ops on tensors: a function for autograd, or a graph's op; None for unknown tensors."""
+    """Return the function that runs ops on tensors, for autograd or as a graph's op; None for unknown tensors."""
     if library.differentiated_forwards():
         return None
     traced, kinds = library.is_traced(), library.kinds
@@ -84,7 +84,7 @@ def _run_by_name(name: str, *inputs: Any) -> Any:
 
 
 def _name(argument: Any) -> Any:
-    """Return what a graph holds of an argument: of a map and a plan, which are kept for good, their names."""
+    """Return an argument as a graph holds it: a map or a plan, which is kept for good, by its name."""
     if isinstance(argument, Plan):
         return keep_plan(argument)
     return keep_spec(argument) if isinstance(argument, MapSpec) else argument

@@ -37,7 +37,7 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, op: TorchOp, *inputs: Any) -> Any:
-        """Return what the op gives."""
+        """Run the op, and keep what the pullback takes."""
         output = op.forward(*inputs)
         op.save(ctx, inputs, output)
         ctx.op = op
@@ -105,7 +105,7 @@ class Transformed(torch.autograd.Function):
 
     @staticmethod
     def forward(op: TorchOp, *inputs: Any) -> Any:
-        """Return what the op gives."""
+        """Run the op."""
         return op.forward(*inputs)
 
     @staticmethod
@@ -122,5 +122,5 @@ class Transformed(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, dims: Any, op: TorchOp, *inputs: Any) -> Any:
-        """Return what the op gives for a batch."""
+        """Run the op on a batch."""
         return run_batched(op, False, partial(Transformed.apply, op), info, dims[1:], *inputs)

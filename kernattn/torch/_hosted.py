@@ -92,5 +92,5 @@ class _Pulled(torch.autograd.Function):
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def run_hosted(function: Hosted, *tensors: Any) -> Any:
-    """Return what a function makes of tensors."""
+    """Run a function of the host on tensors, by its own rule of derivatives."""
     return _Value.apply(function, Kept(), *tensors)

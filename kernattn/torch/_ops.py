@@ -110,7 +110,7 @@ class TorchOp:
             return None
 
     def _backward_inputs(self, taken: Sequence[Any]) -> tuple[tuple[Any, ...], str | None]:
-        """Return what the record's pullback takes, of tensors or of arrays, and the backend."""
+        """Return the arguments of the record's pullback, tensors or arrays, and the backend."""
         inputs, learn = taken[: len(self.names)], taken[-1]
         given, backend = self._forward_inputs(inputs)
         parts = dict(zip((*self.kept, *self.cotangents_taken), taken[len(inputs) : -1], strict=True))
@@ -129,7 +129,7 @@ class TorchOp:
         return (learn, given, tuple(outputs), tuple(cotangents)), backend
 
     def guard(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what runs the op, or its pullback, on what they take: by name, none passes a public function first."""
+        """Return a function that checks arguments, which no public function saw before, and runs the op."""
 
         def run_checked(*taken: Any) -> Any:
             tensors = [x for x in taken if isinstance(x, Tensor)]
@@ -142,7 +142,7 @@ class TorchOp:
         return run_checked
 
     def guard_logs(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what runs the op, but raises where a log of a decay is above 0: no graph could tell as it was made."""
+        """Return a function that runs the op, but raises where a decay's log is above 0: no graph could see it."""
         at = {name: self.names.index(name) for name in LOGS if name in self.leaves}
         if not at:
             return run
@@ -155,7 +155,7 @@ class TorchOp:
         return run_checked
 
     def guard_shapes(self, shapes: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what tells a graph the shapes; it breaks where the op refuses, and the public function says why."""
+        """Return a function that tells a graph the shapes; it breaks where the op refuses, and the call says why."""
 
         def trace(*taken: Any) -> Any:
             try:
@@ -272,7 +272,7 @@ def _beside_peak(gs: Any, gz: Any, peak: Any, v: Any) -> PeakedSum | None:
 
 
 def run(op: Op, like: Tensor, backend: str | None, *arguments: Any) -> Any:
-    """Return what an op makes of tensors that nobody differentiates or traces any more."""
+    """Run an op on tensors that nobody differentiates or traces any more."""
     library, why = library_of(like), None if backend is None else missing(backend)
     with torch.no_grad():
         if library is not None and op.can_lend(library, backend):
@@ -288,7 +288,7 @@ def run(op: Op, like: Tensor, backend: str | None, *arguments: Any) -> Any:
 
 
 def crossing(ways: Callable[..., Any], like: Tensor, backend: str | None, *arguments: Any) -> Any:
-    """Return what `ways`, which takes a way first, makes of tensors; they cross once, not once for each of its ops.
+    """Call `ways`, which takes a way first, with tensors that cross once, not once for each of its ops.
 
     Where they cannot be lent, or an op of it does not run on what is lent, each op finds its own way.
     """

@@ -30,7 +30,7 @@ class Tape(Witness):
         self.arrays: list[Any] = []  # of the outputs
 
     def implementation(self, op: Op) -> Callable[..., Any]:
-        """Return what runs the op, once, and notes what it took and gave."""
+        """Return a function that runs the op, once, and notes its arguments and outputs."""
         if op.name not in TORCH_OPS or self.arrays:
             raise CannotLend(f"nothing is recorded of {op.name}")
         self.op = TORCH_OPS[op.name]
@@ -80,7 +80,7 @@ def call_recorded(
     named: dict[str, Any],
     narrow: bool,
 ) -> Any:
-    """Return what a public function makes of arrays that stand for tensors, one of which is differentiated."""
+    """Call a public function with arrays that stand for tensors, one of which is differentiated."""
     tape = Tape(door, own, named.get("backend"), narrow)
     found = NotImplemented
     if call is not None:

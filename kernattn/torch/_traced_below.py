@@ -60,7 +60,7 @@ def admit_drawn(phi: Any) -> Any:
 
 
 def _numbers(phi: LearntMap) -> tuple[dict[str, Any], Tensor | None]:
-    """Return what stands for numbers of the spec, and by how much rows are larger; the kernel's number is in one."""
+    """Return the learnt numbers of the spec, and the factor of its rows, which holds the kernel's own number."""
     given: dict[str, Any] = dict(phi.numbers)
     base: Any = phi.base
     lengthscale, scale = given.pop("lengthscale", None), given.pop("scale", None)
@@ -123,7 +123,7 @@ def _of_numbers(x: Any) -> Any:
 def _call_core(
     name: str, draw: str, plan: str, numbers: dict[str, Tensor], given: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
-    """Return what a function of the core makes of tensors, with a map or a plan of these names.
+    """Call a function of the core with tensors, and the map and the plan that have these names.
 
     States come and go as plain tuples of their sums: the compiler takes no named ones here.
     """

@@ -162,7 +162,7 @@ def sum_of_logs(g: Array, gk: Array, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def begun_anew(given: Given, plan: Plan, g: Array | None, gk: Array | None, key_mask: Array | None) -> Given:
-    """Return what is given, in which a token at which no channel lets anything remain begins a sequence.
+    """Return the inputs, in which a token at which no channel lets anything remain begins a sequence.
 
     What came before it may be NaN. Where all channels have one decay, the loops look themselves.
     """

@@ -200,7 +200,7 @@ class Given(NamedTuple):
 
 @inner
 def as_loops_see(given):
-    """Return the same as loops see it: arrays that are read and arrays that are written have one type."""
+    """Return arguments as loops see them: arrays that are read and arrays that are written have one type."""
     k, v, logs, beta, read, write, mask, fresh, normalise = given
     return Given(
         as_read(k),

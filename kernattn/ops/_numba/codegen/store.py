@@ -25,7 +25,7 @@ class Store:
         self._folder, self._name, self._stamp = Path(folder), name, stamp
 
     def load(self, key: object) -> Any:
-        """Return what is kept for a key; None also of code that names a module which this process has not."""
+        """Return the code kept for a key; None of a new key, and of code that names a module that is not here."""
         with suppress(OSError, ImportError, AttributeError):
             kept = self._path(key).read_bytes()
             if kept[:SIZE] == self._hash(key, kept[SIZE:]):

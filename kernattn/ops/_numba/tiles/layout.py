@@ -101,7 +101,7 @@ def skipped(x: Rows, count: int) -> Rows:
 
 
 def token_rows(array: Array, dtype: np.dtype[Any]) -> Rows:
-    """Return the same of rows of one token, as arrays of the writeable type: in as few calls as may be."""
+    """Return rows of one token, flat, in the type of arrays that are written: in as few calls as may be."""
     own = array.dtype
     if own is dtype:
         return plain(array, dtype), _NO_BITS_WRITTEN, 0
