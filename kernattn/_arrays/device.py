@@ -13,22 +13,22 @@ def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
     import cupy
 
     def devices(values: Iterable[Any]) -> set[int]:
-        found: set[int] = set()
+        ids: set[int] = set()
         for x in values:
             if isinstance(x, cupy.ndarray):
-                found.add(x.data.device_id)
+                ids.add(x.data.device_id)
             elif isinstance(x, tuple):
-                found |= devices(x)
-        return found
+                ids |= devices(x)
+        return ids
 
     @wraps(function)
     def there(*arguments: Any, **keywords: Any) -> Any:
-        found = devices((*arguments, *keywords.values()))
-        if len(found) > 1:
+        ids = devices((*arguments, *keywords.values()))
+        if len(ids) > 1:
             raise MixedLibraryError(
-                f"all arrays of one call must be on one device; got CUDA devices {', '.join(map(str, sorted(found)))}"
+                f"all arrays of one call must be on one device; got CUDA devices {', '.join(map(str, sorted(ids)))}"
             )
-        with cupy.cuda.Device(*found):
+        with cupy.cuda.Device(*ids):
             return function(*arguments, **keywords)
 
     return there

@@ -202,10 +202,10 @@ def crossed_at_once(function: F) -> F:
                 if door is not None:
                     if door.is_watched() or not x.is_cpu or (options and _is_reference(options.get("backend"))):
                         break
-                    found = _cross(door, x, replay, args, options)
-                    if found is NotImplemented:
+                    result = _cross(door, x, replay, args, options)
+                    if result is NotImplemented:
                         break
-                    return found
+                    return result
             return function(*args, **options)
         except TypeError as error:
             tell_keyword(function, error)
@@ -239,11 +239,11 @@ def _cross(door: Door, first: Any, replay: Replay, args: tuple[Any, ...], option
     watched = first.requires_grad
     if not watched:
         try:
-            found = door.replay(replay, args, options, narrow)
+            result = door.replay(replay, args, options, narrow)
         except (CannotLend, Extreme, KernattnError):
             return NotImplemented
-        if found is not NotImplemented:
-            return found
+        if result is not NotImplemented:
+            return result
     differentiated = watched and door.library.gradients()
     lend = door.lend_detached if differentiated else door.library.lend if narrow or watched else None
     own: Own | None = {} if options or differentiated else None  # without options, no argument is returned
@@ -258,13 +258,13 @@ def _cross(door: Door, first: Any, replay: Replay, args: tuple[Any, ...], option
         if differentiated:
             return edge("torch").call_recorded(door, own, replay, call, lent, named, narrow)
         if call is None:
-            found = NotImplemented
+            result = NotImplemented
         elif (known := replay.recall(call)) is not None:
-            found = known.code(known.run, call.arrays, known.constants, as_it_is)
+            result = known.code(known.run, call.arrays, known.constants, as_it_is)
         else:
-            found = replay.note_call(call, lent, named, None)
-        if found is NotImplemented:
-            found = replay.function(*lent, **named)
-        return door.give_back(found, narrow, own)
+            result = replay.note_call(call, lent, named, None)
+        if result is NotImplemented:
+            result = replay.function(*lent, **named)
+        return door.give_back(result, narrow, own)
     except (CannotLend, Extreme, KernattnError):  # it shall say what it was given
         return NotImplemented

@@ -96,14 +96,14 @@ def check_kept(name: str, array: Array) -> None:
 def namespace(**arrays: Array) -> ModuleType:
     """Return the array-API namespace that all the named arrays share."""
     names = list(arrays)
-    found = [_namespace_of(name, array) for name, array in arrays.items()]
-    for name, xp in zip(names[1:], found[1:], strict=True):
-        if xp is not found[0]:
-            first, other = (module.__name__.removeprefix("array_api_compat.") for module in (found[0], xp))
+    libraries = [_namespace_of(name, array) for name, array in arrays.items()]
+    for name, xp in zip(names[1:], libraries[1:], strict=True):
+        if xp is not libraries[0]:
+            first, other = (module.__name__.removeprefix("array_api_compat.") for module in (libraries[0], xp))
             raise MixedLibraryError(
                 f"all arrays of one call must come from one library; {names[0]} is of {first}, {name} of {other}"
             )
-    return found[0]
+    return libraries[0]
 
 
 def dtype_name(array: Array) -> str:

@@ -212,12 +212,12 @@ class Replay:
         if key in self.known and self.known[key] is None:
             return NotImplemented
         note = _Note(call.arrays, way or partial(_on_the_host, named.get("backend")))
-        found, known = NotImplemented, None
+        result, known = NotImplemented, None
         with suppress(CannotLend):
-            found = self.function(*lent, **{**named, "backend": note})
+            result = self.function(*lent, **{**named, "backend": note})
             with suppress(TypeError):  # of maps that cannot be referred to
-                known = Known(note, found, call)
+                known = Known(note, result, call)
         if len(self.known) >= MOST:
             self.known.clear()
         self.known[key] = known
-        return found
+        return result

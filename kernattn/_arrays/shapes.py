@@ -10,17 +10,17 @@ STRIP = 8192  # rows that are looked at together, or whose products are summed b
 
 def broadcast(**leads: tuple[int, ...]) -> tuple[int, ...]:
     """Return the broadcast of leading axes, by name; sizes that a graph does not know yet stay what they are."""
-    found: list[int] = []
+    shape: list[int] = []
     fits = True
     for lead in leads.values():
-        found = [1] * (len(lead) - len(found)) + found
-        for at, size in enumerate(lead, len(found) - len(lead)):
+        shape = [1] * (len(lead) - len(shape)) + shape
+        for at, size in enumerate(lead, len(shape) - len(lead)):
             if size != 1:
-                fits = fits and found[at] in (1, size)
-                found[at] = size
-    if not fits or len(found) > MOST:
+                fits = fits and shape[at] in (1, size)
+                shape[at] = size
+    if not fits or len(shape) > MOST:
         raise ShapeError(f"the leading axes must broadcast; got {leads}")
-    return tuple(found)
+    return tuple(shape)
 
 
 def strips(n: int, size: int | None = None) -> Iterator[slice]:

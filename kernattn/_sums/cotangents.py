@@ -42,27 +42,27 @@ def weight(xp: ModuleType, log: Array) -> Array:
     return xp.exp(xp.minimum(log, xp.full_like(log, SAFE[dtype_name(log)][1])))
 
 
-def onto_sums(xp: ModuleType, found: PeakedSum, sums: PeakedSum) -> PeakedSum:
+def onto_sums(xp: ModuleType, cotangent: PeakedSum, sums: PeakedSum) -> PeakedSum:
     """Return cotangents of sums summed to their shape; beside peaks, +inf where there are none."""
-    alike = tuple(found.s.shape) == tuple(sums.s.shape) and tuple(found.peak.shape) == tuple(sums.peak.shape)
-    if alike and xp is np and np.isfinite(found.peak).all():
-        return found
-    peak = sum_onto(xp, found.peak, tuple(sums.peak.shape), xp.min)
-    factor = xp.exp(finite(xp, peak) - found.peak)
+    alike = tuple(cotangent.s.shape) == tuple(sums.s.shape) and tuple(cotangent.peak.shape) == tuple(sums.peak.shape)
+    if alike and xp is np and np.isfinite(cotangent.peak).all():
+        return cotangent
+    peak = sum_onto(xp, cotangent.peak, tuple(sums.peak.shape), xp.min)
+    factor = xp.exp(finite(xp, peak) - cotangent.peak)
     s, z = (
-        sum_onto(xp, found.s * factor[..., None], tuple(sums.s.shape)),
-        sum_onto(xp, found.z * factor, tuple(sums.z.shape)),
+        sum_onto(xp, cotangent.s * factor[..., None], tuple(sums.s.shape)),
+        sum_onto(xp, cotangent.z * factor, tuple(sums.z.shape)),
     )
     return PeakedSum(s, z, finite(xp, peak))
 
 
-def in_units_of(sums: PeakedSum, found: PeakedSum) -> PeakedSum:
+def in_units_of(sums: PeakedSum, cotangent: PeakedSum) -> PeakedSum:
     """Return cotangents of `sums`, told beside a peak of their own, in the units of that of the sums; its own is 0."""
-    xp = namespace(s=found.s)
-    factor = weight(xp, finite(xp, sums.peak) - found.peak)
+    xp = namespace(s=cotangent.s)
+    factor = weight(xp, finite(xp, sums.peak) - cotangent.peak)
     factor = xp.where(xp.isinf(sums.peak), xp.zeros_like(factor), factor)
     limit = largest(sums.s.dtype)
     with np.errstate(over="ignore"):
-        s, z = (xp.clip(x, -limit, limit) for x in (found.s * factor[..., None], found.z * factor))
+        s, z = (xp.clip(x, -limit, limit) for x in (cotangent.s * factor[..., None], cotangent.z * factor))
     s, z = (xp.astype(x, sums.s.dtype, copy=False) for x in (s, z))
     return PeakedSum(s, z, xp.zeros_like(sums.peak))

@@ -144,8 +144,8 @@ def row_normaliser(xp: ModuleType, z: Array, peak: Array, own: Array) -> Normali
     return Normaliser(peak, z * xp.exp(xp.where(xp.abs(lost) < 1, lost, xp.zeros_like(lost))))
 
 
-def log_normaliser(xp: ModuleType, found: Normaliser) -> LogNormaliser:
+def log_normaliser(xp: ModuleType, normaliser: Normaliser) -> LogNormaliser:
     """Return the logarithms and signs of normalisers."""
-    nothing, size = found.z == 0, xp.abs(found.z)
-    log = found.peak + xp.log(xp.where(nothing, xp.ones_like(size), size))
-    return LogNormaliser(xp.where(nothing, -xp.inf, log), xp.sign(found.z))
+    nothing, size = normaliser.z == 0, xp.abs(normaliser.z)
+    log = normaliser.peak + xp.log(xp.where(nothing, xp.ones_like(size), size))
+    return LogNormaliser(xp.where(nothing, -xp.inf, log), xp.sign(normaliser.z))

@@ -187,8 +187,8 @@ def causal_with_lse(
     >>> (normaliser.sign * np.exp(normaliser.log)).round(4)  # two features of 1 for every key seen
     array([2., 4., 6.])
     """
-    out, found, after = _causal(q, k, v, phi, state, key_mask, segment_ids, backend, True)
-    return out, log_normaliser(namespace(out=out), found), after
+    out, normalisers, after = _causal(q, k, v, phi, state, key_mask, segment_ids, backend, True)
+    return out, log_normaliser(namespace(out=out), normalisers), after
 
 
 def _causal(
@@ -207,8 +207,8 @@ def _causal(
     before = None if state is None else sums_of(state)
     queries, keys, q_spec, k_spec = lowered(phi, q, k, key_mask)
     run = implementation(CAUSAL, v, backend, queries, keys)
-    out, found, after = run(queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids, normaliser)
-    return out, found, state_of(after, phi.fingerprint)
+    out, normalisers, after = run(queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids, normaliser)
+    return out, normalisers, state_of(after, phi.fingerprint)
 
 
 def check_causal(

@@ -186,8 +186,8 @@ def attend_with_lse(
     >>> (normaliser.sign * np.exp(normaliser.log)).round(4)  # three keys, two features of 1
     array([6.])
     """
-    out, found = _attend_state(state, q, phi, backend, True)
-    return out, log_normaliser(namespace(out=out), found)
+    out, normalisers = _attend_state(state, q, phi, backend, True)
+    return out, log_normaliser(namespace(out=out), normalisers)
 
 
 def _attend_state(
@@ -197,8 +197,8 @@ def _attend_state(
     check_arrays("q", q, phi=feature_map(phi), state=linear_state(state))
     queries, spec = lowered_queries(phi, q, state.peak.shape[-1])
     run = implementation(ATTEND, q, backend, queries)
-    out, found = run(sums_of(state), queries, spec, q.dtype, normaliser)
-    return out, found
+    out, normalisers = run(sums_of(state), queries, spec, q.dtype, normaliser)
+    return out, normalisers
 
 
 @traceable("merge_states")

@@ -194,11 +194,11 @@ class _Work:
         if not self.record.exists():
             return 0
         try:
-            found = json.loads(self.record.read_bytes())
-            done = found.pop("done")
+            record = json.loads(self.record.read_bytes())
+            done = record.pop("done")
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise FileFormatError(f"{self.record} is damaged; remove it and {self.path} to begin anew") from error
-        if found != self._about or type(done) is not int or not 0 <= done <= self._about["shape"][0]:
+        if record != self._about or type(done) is not int or not 0 <= done <= self._about["shape"][0]:
             raise StateMismatchError(
                 f"{self.path} holds features of another map, source, dtype or block; remove it to begin anew"
             )

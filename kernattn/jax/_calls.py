@@ -63,8 +63,8 @@ def _called_back(host: Host, results: Any, args: tuple[Any, ...]) -> Any:
         return jax.pure_callback(on_numpy, results, *args)
 
     def fill(context: Any, out: Any, *args: Any) -> None:
-        for room, found in zip(jax.tree.leaves(out), jax.tree.leaves(on_numpy(*args)), strict=True):
-            np.copyto(np.asarray(room), found, casting="no")
+        for room, values in zip(jax.tree.leaves(out), jax.tree.leaves(on_numpy(*args)), strict=True):
+            np.copyto(np.asarray(room), values, casting="no")
 
     return buffer_callback(fill, results)(*args)
 

@@ -255,15 +255,15 @@ class Record:
                 returned.append(None if each.kind == "normaliser" else made)
         return tuple(returned)
 
-    def by_input(self, found: tuple[Any, ...]) -> dict[str, Any]:
+    def by_input(self, cotangents: tuple[Any, ...]) -> dict[str, Any]:
         """Return the cotangents of `backward` by the names of the inputs."""
         names = [each.name for each in self.inputs if each.kind != "map" and each.differentiable]
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, cotangents, strict=True))
 
-    def leaf_cotangents(self, found: tuple[Any, ...]) -> list[Any]:
+    def leaf_cotangents(self, cotangents: tuple[Any, ...]) -> list[Any]:
         """Return cotangents beside the leaves, None where there is none, from those of the inputs."""
         by_name: dict[str, Any] = {}
-        of_inputs = self.by_input(found)
+        of_inputs = self.by_input(cotangents)
         for each in self.inputs:
             if each.name not in of_inputs:
                 continue

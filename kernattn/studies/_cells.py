@@ -96,24 +96,24 @@ def _means(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> di
     return means(facts, **draws)
 
 
-def _check_stop(sweep: Sweep, cell: Cell, found: Mapping[str, Any]) -> None:
+def _check_stop(sweep: Sweep, cell: Cell, reduced: Mapping[str, Any]) -> None:
     """Raise unless redraws give the field that decides when to stop, and where there is a precision its interval."""
     name = sweep.stop.of
     needed = [] if name is None else [name, *([f"{name}_low", f"{name}_high"] if sweep.stop.precision else [])]
-    if missing := [field for field in needed if field not in found]:
+    if missing := [field for field in needed if field not in reduced]:
         raise TrialFailed(
             f"{sweep.name}, cell {cell}: Stop(of={name!r}) needs the fields {', '.join(needed)}; redraws give no "
-            f"{' and no '.join(missing)}, but {', '.join(found)}"
+            f"{' and no '.join(missing)}, but {', '.join(reduced)}"
         )
 
 
-def _reason(stop: Stop, draws: int, found: Mapping[str, Any], first: str) -> str | None:
+def _reason(stop: Stop, draws: int, reduced: Mapping[str, Any], first: str) -> str | None:
     """Return why a cell needs no more redraws, or None."""
     if stop.precision is None:
         return "draws"
     name = stop.of or first
-    value, low, high = (np.asarray(found[f"{name}{end}"], np.float64) for end in ENDS)
-    settled = np.broadcast_to(is_settled(found, name), value.shape)
+    value, low, high = (np.asarray(reduced[f"{name}{end}"], np.float64) for end in ENDS)
+    settled = np.broadcast_to(is_settled(reduced, name), value.shape)
     if not settled.any():
         return "unsettled"
     if np.all(np.maximum(high - value, value - low)[settled] <= stop.precision * np.abs(value[settled])):
@@ -121,12 +121,12 @@ def _reason(stop: Stop, draws: int, found: Mapping[str, Any], first: str) -> str
     return "most" if draws >= stop.limit else None
 
 
-def _fields(sweep: Sweep, cell: Cell, found: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+def _fields(sweep: Sweep, cell: Cell, reduced: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
     """Return plain values: null where a number is not finite."""
-    taken = sorted(set(found) & {*RESERVED, *cell})
+    taken = sorted(set(reduced) & {*RESERVED, *cell})
     if taken:
         raise TrialFailed(f"{sweep.name}, cell {cell}: a field must not be called {', '.join(taken)}")
-    return {name: _plain(sweep, cell, name, value, shape) for name, value in found.items()}
+    return {name: _plain(sweep, cell, name, value, shape) for name, value in reduced.items()}
 
 
 def _plain(sweep: Sweep, cell: Cell, name: str, value: Any, shape: tuple[int, ...]) -> Any:

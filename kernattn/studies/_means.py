@@ -49,13 +49,13 @@ def means(facts: Mapping[str, Any], **draws: Any) -> dict[str, Any]:
     return fields
 
 
-def mark_unsettled(facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def mark_unsettled(facts: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return where redraws settle the fields of which a mean has no interval, for few of them carry it."""
     marks = {}
-    for name in found:
-        if not {f"{name}_low", f"{name}_high"} <= set(found):
+    for name in fields:
+        if not {f"{name}_low", f"{name}_high"} <= set(fields):
             continue
-        value, low = (np.asarray(found[each], np.float64) for each in (name, f"{name}_low"))
+        value, low = (np.asarray(fields[each], np.float64) for each in (name, f"{name}_low"))
         settled, carried = is_settled(facts, name), np.isfinite(low) | ~np.isfinite(value)
         if np.any(settled & ~carried):
             marks[f"{name}_settled"] = settled & carried

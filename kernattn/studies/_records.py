@@ -111,7 +111,7 @@ class _Lines(NamedTuple):
 
 def _parse(paths: Iterable[Path]) -> _Lines:
     """Return the records of the files; a kill leaves a last line without its end, which is no bad line."""
-    found = _Lines({}, [])
+    whole = _Lines({}, [])
     for path in paths:
         content = path.read_bytes() if path.exists() else b""
         lines = content.split(b"\n")
@@ -119,15 +119,15 @@ def _parse(paths: Iterable[Path]) -> _Lines:
             record, reason = _check_line(line)
             if number == len(lines) and reason is not None:
                 break  # what follows the last newline: nothing, or a line that was cut
-            if reason is None and record["cell"] in found.records:
-                if drop_times(record) == drop_times(found.records[record["cell"]]):
+            if reason is None and record["cell"] in whole.records:
+                if drop_times(record) == drop_times(whole.records[record["cell"]]):
                     continue  # a kill while it was moved from one file to the other
                 reason = f"repeats the cell {record['cell']}"
             if reason is None:
-                found.records[record["cell"]] = record
+                whole.records[record["cell"]] = record
             else:
-                found.bad.append((path.name, number, reason, line + b"\n"))
-    return found
+                whole.bad.append((path.name, number, reason, line + b"\n"))
+    return whole
 
 
 def _check_line(line: bytes) -> tuple[Record, str | None]:

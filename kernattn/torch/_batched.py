@@ -41,10 +41,10 @@ def run_batched(
             x.shape[1 + most - max(leads[name] for name in leads if name.removesuffix("_s") in output.lead) :]
             for (output, _), x in zip(op.output_leaves, results, strict=True)
         ]
-    found = [x.reshape(info.batch_size, *shape) for x, shape in zip(results, shapes, strict=True)]
+    outputs = [x.reshape(info.batch_size, *shape) for x, shape in zip(results, shapes, strict=True)]
     if pullback:
-        return found, [0] * len(found)
-    return (found[0], 0) if len(found) == 1 else (tuple(found), (0,) * len(found))
+        return outputs, [0] * len(outputs)
+    return (outputs[0], 0) if len(outputs) == 1 else (tuple(outputs), (0,) * len(outputs))
 
 
 class Batch(NamedTuple):
@@ -73,8 +73,8 @@ def through_autograd(run: Callable[..., Any], of_batch: Callable[..., Any], take
     torch._C._vmapmode_decrement_nesting()
     plain = [torch._remove_batch_dim(x, level, 1, 0) if here else x for here, x in zip(held, taken, strict=True)]
     size = next(x.shape[0] for here, x in zip(held, plain, strict=True) if here)
-    found = of_batch(size, tuple(0 if here else None for here in held), plain)
-    return [torch._add_batch_dim(x, 0, level) for x in found]
+    outputs = of_batch(size, tuple(0 if here else None for here in held), plain)
+    return [torch._add_batch_dim(x, 0, level) for x in outputs]
 
 
 def _spread(x: torch.Tensor, dim: int | None, size: int, more: int) -> torch.Tensor:
@@ -91,5 +91,5 @@ def one_by_one(run: Callable[..., Any], size: int, dims: tuple[int | None, ...],
     ]
     if isinstance(calls[0], torch.Tensor):
         return torch.stack(calls), 0
-    found = [torch.stack(parts) for parts in zip(*calls, strict=True)]
-    return (found, [0] * len(found)) if isinstance(calls[0], list) else (tuple(found), (0,) * len(found))
+    stacked = [torch.stack(parts) for parts in zip(*calls, strict=True)]
+    return (stacked, [0] * len(stacked)) if isinstance(calls[0], list) else (tuple(stacked), (0,) * len(stacked))

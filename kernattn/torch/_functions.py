@@ -67,8 +67,8 @@ class Recorded(torch.autograd.Function):
         """Return the cotangents of the tensors."""
         op, places = ctx.op, ctx.places
         needed = fill_places(op.count, places, ctx.needs_input_grad[1:])
-        found = op.pull(ctx, needed, fill_places(len(op.outputs), op.returned_at, cotangents), _pullback(op))
-        return None, *[found[at] for at in places]
+        grads = op.pull(ctx, needed, fill_places(len(op.outputs), op.returned_at, cotangents), _pullback(op))
+        return None, *[grads[at] for at in places]
 
 
 apply_recorded = super(torch.autograd.Function, Recorded).apply
@@ -96,8 +96,8 @@ class Pullback(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, dims: Any, op: TorchOp, *taken: Any) -> Any:
         """Return the cotangents of a batch."""
-        found, axes = run_batched(op, True, partial(Pullback.apply, op), info, dims[1:], *taken)
-        return tuple(found), tuple(axes)
+        grads, axes = run_batched(op, True, partial(Pullback.apply, op), info, dims[1:], *taken)
+        return tuple(grads), tuple(axes)
 
 
 class Transformed(torch.autograd.Function):

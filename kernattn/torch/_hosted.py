@@ -70,8 +70,8 @@ class _Pulled(torch.autograd.Function):
         """Return the cotangents of the tensors."""
         tensors = taken[count:]
         pull = kept.pull or function.forward(*map(to_numpy64, tensors))[1]
-        found = pull(tuple(map(to_numpy64, taken[:count])))
-        return tuple(torch.as_tensor(dx).to(x) for dx, x in zip(found, tensors, strict=True))
+        grads = pull(tuple(map(to_numpy64, taken[:count])))
+        return tuple(torch.as_tensor(dx).to(x) for dx, x in zip(grads, tensors, strict=True))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

@@ -337,16 +337,16 @@ class FavorAttention(LinearAttention):
     def _map_of_call(self, call: int | None, q: Tensor) -> FeatureMap:
         if all(each.omega is self.omega for alike in self._of_calls.values() for each in alike):
             return self._any_draw
-        found = list(self._of_calls.get(call, ()))
-        if any(each.omega is not found[0].omega for each in found):
+        draws = list(self._of_calls.get(call, ()))
+        if any(each.omega is not draws[0].omega for each in draws):
             digest = q.detach().sum()
-            found = [each for each in found if torch.equal(each.digest, digest)]
-        if not found or any(each.omega is not found[0].omega for each in found):
+            draws = [each for each in draws if torch.equal(each.digest, digest)]
+        if not draws or any(each.omega is not draws[0].omega for each in draws):
             raise ParameterError(
                 "a call that is computed again must have the draw that it had, and which it was is not known after a "
                 "redraw: checkpoint with preserve_rng_state=True, or redraw between steps"
             )
-        return with_numbers(self._design, omega=found[0].omega, offset=found[0].offset)
+        return with_numbers(self._design, omega=draws[0].omega, offset=draws[0].offset)
 
     def _draw(self) -> None:
         """Put the draw that is due in place of the module's numbers; graphs of before keep theirs."""

@@ -80,13 +80,13 @@ class TorchOp:
         """Return the cotangents of the inputs; where another op than the reference ran before, by the fastest."""
         inputs, learn = taken[: len(self.names)], taken[-1]
         library = library_of(next(x for x in inputs if x is not None))
-        found = self._pulled_on_loans(library, taken) if type(library) is Torch else None
-        if found is None:
+        grads = self._pulled_on_loans(library, taken) if type(library) is Torch else None
+        if grads is None:
             told, backend = self._backward_inputs(taken)
             way = "reference" if backend == "reference" else None
-            found = crossing(self.record.backward, self._like(told[1]), way, *told)
+            grads = crossing(self.record.backward, self._like(told[1]), way, *told)
         results = []
-        for x, g, leaf in zip(inputs, self.record.leaf_cotangents(found), self.leaves.values(), strict=False):
+        for x, g, leaf in zip(inputs, self.record.leaf_cotangents(grads), self.leaves.values(), strict=False):
             if x is None or not leaf.differentiable or (leaf.number_of and not learn):
                 continue
             if g is None:
@@ -218,8 +218,8 @@ class TorchOp:
 
     def pull(self, ctx: Any, needed: Sequence[Any], cotangents: tuple[Any, ...], run: Callable[..., Any]) -> Any:
         """Return the cotangents of the inputs, by a way to run the pullback."""
-        found = dict(zip(self.outputs, cotangents, strict=True))
-        given = [found[name] for name in self.differentiable]
+        by_name = dict(zip(self.outputs, cotangents, strict=True))
+        given = [by_name[name] for name in self.differentiable]
         if all(g is None for g in given):
             return (None,) * len(self.names)
         saved, count = ctx.saved_tensors, len(ctx.places)

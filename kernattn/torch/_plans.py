@@ -42,7 +42,7 @@ def plan_of(name: str, q: Any = None, k: Any = None) -> Plan:
 
 
 def _content(plan: Plan) -> str:
-    found = sha256(f"{plan.n} {plan.length} {[len(parts) for parts in plan.heads]}".encode())
+    digest = sha256(f"{plan.n} {plan.length} {[len(parts) for parts in plan.heads]}".encode())
     for array in (array for parts in plan.heads for part in parts for array in part):
-        found.update(b"none" if array is None else f"{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        digest.update(b"none" if array is None else f"{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

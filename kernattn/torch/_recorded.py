@@ -82,12 +82,12 @@ def call_recorded(
 ) -> Any:
     """Call a public function with arrays that stand for tensors, one of which is differentiated."""
     tape = Tape(door, own, named.get("backend"), narrow)
-    found = NotImplemented
+    result = NotImplemented
     if call is not None:
         if (known := replay.recall(call)) is None:
-            found = replay.note_call(call, lent, named, tape.implementation)
+            result = replay.note_call(call, lent, named, tape.implementation)
         else:
-            found = known.code(tape.implementation(known.op), call.arrays, known.constants, as_it_is)
-    if found is NotImplemented:
-        found = replay.function(*lent, **{**named, "backend": tape})
-    return door.give_back(found, narrow, tape.apply())
+            result = known.code(tape.implementation(known.op), call.arrays, known.constants, as_it_is)
+    if result is NotImplemented:
+        result = replay.function(*lent, **{**named, "backend": tape})
+    return door.give_back(result, narrow, tape.apply())

@@ -78,8 +78,8 @@ class Reversible(nn.Module):
                 "x1 and x2 must be of one shape, on one device; "
                 f"got {tuple(x1.shape)} on {x1.device} and {tuple(x2.shape)} on {x2.device}"
             )
-        found: tuple[Tensor, Tensor] = _Layers.apply(self, x1, x2, *self.parameters())
-        return found
+        halves: tuple[Tensor, Tensor] = _Layers.apply(self, x1, x2, *self.parameters())
+        return halves
 
 
 def reversible(f: nn.Module | Sequence[nn.Module], g: nn.Module | Sequence[nn.Module]) -> Reversible:
@@ -145,11 +145,11 @@ def _again(
         value = function(x)
     if not value.requires_grad:
         return value, torch.zeros_like(x)
-    found = torch.autograd.grad(value, (x, *own), cotangent.to(value.dtype), allow_unused=True)
-    for parameter, part in zip(own, found[1:], strict=True):
+    grads = torch.autograd.grad(value, (x, *own), cotangent.to(value.dtype), allow_unused=True)
+    for parameter, part in zip(own, grads[1:], strict=True):
         if part is not None:
             sums[parameter] = part if parameter not in sums else sums[parameter] + part
-    return value.detach(), torch.zeros_like(x) if found[0] is None else found[0]
+    return value.detach(), torch.zeros_like(x) if grads[0] is None else grads[0]
 
 
 def _devices(x: Tensor) -> list[int]:

@@ -73,9 +73,9 @@ def _numbers(phi: LearntMap) -> tuple[dict[str, Any], Tensor | None]:
     if not can_fold(base):
         return given, ratio
     for name, power in (("omega", 1), ("row_weights", 2)):
-        found = given.get(name, getattr(base.spec, name))
-        if found is not None:
-            given[name] = torch.as_tensor(found, dtype=ratio.dtype, device=ratio.device) * ratio**power
+        value = given.get(name, getattr(base.spec, name))
+        if value is not None:
+            given[name] = torch.as_tensor(value, dtype=ratio.dtype, device=ratio.device) * ratio**power
     return given, None
 
 
@@ -137,8 +137,8 @@ def _call_core(
     if "state" in options:
         options = options | {"state": state_of(phi, options["state"])}
     if plan != "":
-        found = plan_of(plan)
-        options = options | ({"pattern": found} if found.kind == "parts" else {"causal": found is CAUSAL})
+        kept = plan_of(plan)
+        options = options | ({"pattern": kept} if kept.kind == "parts" else {"causal": kept is CAUSAL})
     return _plain(getattr(attention, name)(*given, *maps, **options))
 
 

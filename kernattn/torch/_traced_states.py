@@ -84,8 +84,8 @@ def merge_states(a: Any, b: Any) -> Any:
 
 def attend_with_lse(state: LinearState, q: Tensor, phi: FeatureMap, **options: Any) -> tuple[Tensor, LogNormaliser]:
     one_draw(state.fingerprint, admit_drawn(phi).fingerprint)
-    out, found = trace_composed("attend_with_lse", phi, (state.s, state.z, state.peak), q, **options)
-    return out, LogNormaliser(*found)
+    out, normaliser = trace_composed("attend_with_lse", phi, (state.s, state.z, state.peak), q, **options)
+    return out, LogNormaliser(*normaliser)
 
 
 def causal_with_lse(
@@ -94,5 +94,5 @@ def causal_with_lse(
     if state is not None:
         one_draw(state.fingerprint, admit_drawn(phi).fingerprint)
         options["state"] = state.s, state.z, state.peak
-    out, found, sums = trace_composed("causal_with_lse", phi, q, k, v, **options)
-    return out, LogNormaliser(*found), state_of(admit_drawn(phi), sums)
+    out, normaliser, sums = trace_composed("causal_with_lse", phi, q, k, v, **options)
+    return out, LogNormaliser(*normaliser), state_of(admit_drawn(phi), sums)

@@ -281,9 +281,9 @@ def recommend(
         except ParameterError as error:
             refusal = error
             continue
-        found = measure_until_decided(maps, target, seeds, decides=goal == "attention", tells=True)
+        measurements = measure_until_decided(maps, target, seeds, decides=goal == "attention", tells=True)
         for name, phi in maps.items():
-            prediction, measured = predict(phi, target), found[name]
+            prediction, measured = predict(phi, target), measurements[name]
             predicted = prediction.error**0.5
             reason = ESTIMATORS[name].reason(kernel, _exp(v2) / number, _exp(z2) / number)
             reason += prediction.of_iid * _OF_IID

@@ -155,9 +155,9 @@ class _Search(NamedTuple):
         best: Hilbert | None = None
         boxes = self._not_too_small(boxes, error)
         for box in boxes if boxes and self._beyond(boxes[0]) <= SLACK * error else ():
-            found = self._enough(box, error, MOST if best is None else len(best.indices) - 1)
-            if found is not None:
-                best = found
+            enough = self._enough(box, error, MOST if best is None else len(best.indices) - 1)
+            if enough is not None:
+                best = enough
             elif best is not None:
                 break  # boxes grow, and the numbers with them
         if best is None:

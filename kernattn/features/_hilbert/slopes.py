@@ -56,12 +56,12 @@ def _of_product(kernel: Product, omega: Float64, g: Float64) -> Any:
     for square, one in zip(omega**2, g, strict=True):
         terms = one * np.exp(logs - halves @ square)
         of_precisions += terms[:, None] * halves * (square / precisions - 1)
-    found = []
+    cotangents = []
     for member, tau in zip(kernel.kernels, taus, strict=True):
         assert isinstance(member, Stationary)
         scale = member.input_scale(omega.shape[1])
-        found.append(_fold_axes(member, -2 * scale**3 * (tau @ of_precisions)))
-    return tuple(found)
+        cotangents.append(_fold_axes(member, -2 * scale**3 * (tau @ of_precisions)))
+    return tuple(cotangents)
 
 
 def _of_rational(kernel: RationalQuadratic, z: Float64, value: Float64) -> Float64:

@@ -148,8 +148,8 @@ def packed_maps(specs: Sequence[tuple[MapSpec, MapSpec] | HeadMaps | None], dim:
             features.append(phi.features)
             peaks.append(phi.features if phi.kind.per_feature else 1)
         window, own = (0, 0) if heads is None else (heads.window, len(pairs))
-        found = max(features), max(peaks), window, first, own
-        for of, number in zip(layers.values(), found, strict=True):
+        sizes = max(features), max(peaks), window, first, own
+        for of, number in zip(layers.values(), sizes, strict=True):
             of.append(number)
     flat = zeros_by_lines(begins[1], SINGLE)
     np.concatenate(constants, out=flat)

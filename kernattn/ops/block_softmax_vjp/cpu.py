@@ -99,20 +99,20 @@ class _Arrays(NamedTuple):
 def _pull(work: _Work, x: _Arrays) -> float:
     """Add the cotangents of queries and of keys that a part has; return that of the scale."""
     order, dq, ds = work.order, x.dq.reshape(-1), np.zeros(work.pieces)
-    keys, found, sizes = (x.k, x.v, x.mask, x.bias), [x.dk, x.dv, x.db], x.sizes
+    keys, grads, sizes = (x.k, x.v, x.mask, x.bias), [x.dk, x.dv, x.db], x.sizes
     if order is not None:
         n, dim, _, e = sizes
         sizes = n, dim, len(order.tokens), e
         keys = reorder(order, *keys, x.sizes)
-        found = [np.zeros((len(order.rows) if len(y) else 0, len(order.tokens), y.shape[-1]), y.dtype) for y in found]
+        grads = [np.zeros((len(order.rows) if len(y) else 0, len(order.tokens), y.shape[-1]), y.dtype) for y in grads]
     pull = partial(
         pull_blocks, x.q, *keys[:2], x.g, *keys[2:], x.scale, work.table, work.words, x.shifts, x.dots, dq,
-        *(y.reshape(-1) for y in found), ds, sizes,
+        *(y.reshape(-1) for y in grads), ds, sizes,
     )  # fmt: skip
     for phase in range(work.splits):  # one after the other, so that sums run in one order on any number of threads
         share(partial(pull, phase), work.pieces, work.seconds)
     if order is not None:
-        for y, total in zip(found, (x.dk, x.dv, x.db), strict=True):
+        for y, total in zip(grads, (x.dk, x.dv, x.db), strict=True):
             put_back(order, y, total)
     return float(ds.sum())
 
@@ -135,13 +135,13 @@ def _pull_far(head: _Head, x: _Arrays) -> float:
 def _list_seen(parts: tuple[Part, ...], rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], ...]]:
     """Yield some rows, where the tokens of each end, and the tokens that they see, one row after the other."""
     some: list[int] = []
-    found = [np.zeros(0, np.int64)]
+    of_rows = [np.zeros(0, np.int64)]
     for row in rows:
         some.append(row)
-        found.append(tokens_of(parts, row))
-        if row == rows[-1] or sum(map(len, found)) >= TOKENS:
-            yield np.array(some), np.cumsum([len(tokens) for tokens in found]), np.concatenate(found)
-            some, found = [], found[:1]
+        of_rows.append(tokens_of(parts, row))
+        if row == rows[-1] or sum(map(len, of_rows)) >= TOKENS:
+            yield np.array(some), np.cumsum([len(tokens) for tokens in of_rows]), np.concatenate(of_rows)
+            some, of_rows = [], of_rows[:1]
 
 
 class _Work(NamedTuple):

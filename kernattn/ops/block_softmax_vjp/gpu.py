@@ -107,8 +107,8 @@ def block_softmax_vjp(
             kernel.start("block_softmax_vjp", "back", *arguments)
         return dx, dy, of_scale, of_bias
 
-    def like(found: Array, x: Array) -> Array:
-        return xp.astype(sum_onto(xp, found, tuple(x.shape)), x.dtype, copy=False)
+    def like(cotangent: Array, x: Array) -> Array:
+        return xp.astype(sum_onto(xp, cotangent, tuple(x.shape)), x.dtype, copy=False)
 
     asking = launch(d, e, dtype, False, True, device, parts=parts, biased=biased)
     ask = runtime.Launch(asking.defines, (max(1, ceil_div(entries * n, asking.warps)),), 32 * asking.warps, 0)

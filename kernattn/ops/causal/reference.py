@@ -63,11 +63,11 @@ def causal(
         half *= 2
 
     out = _unfold_chunks(xp, quotient(xp, total, v.dtype), n)
-    found = None
+    normalisers = None
     if normaliser:
         z, peak = (_unfold_chunks(xp, x[..., None], n)[..., 0] for x in (total.z, total.peak))
-        found = row_normaliser(xp, z, peak, own)
-    return out, found, after
+        normalisers = row_normaliser(xp, z, peak, own)
+    return out, normalisers, after
 
 
 def _unfold_chunks(xp: ModuleType, x: Array, n: int) -> Array:

@@ -123,16 +123,16 @@ def _lay_out(array: Array | None, dtype: np.dtype[Any]) -> tuple[Rows, Layout]:
         return no_rows(dtype), NOWHERE
     if array.flags.c_contiguous:
         return rows(array, dtype), (array.shape, None)
-    found = array.view(np.uint16) if has_bits(array, dtype) else array
-    size, strides = found.itemsize, found.strides
-    whole = found.shape[-1] == 1 or strides[-1] == size
-    if (found is array and array.dtype != dtype) or not whole or any(x < 0 or x % size for x in strides):
+    words = array.view(np.uint16) if has_bits(array, dtype) else array
+    size, strides = words.itemsize, words.strides
+    whole = words.shape[-1] == 1 or strides[-1] == size
+    if (words is array and array.dtype != dtype) or not whole or any(x < 0 or x % size for x in strides):
         return rows(array, dtype), (array.shape, None)
-    last = sum((count - 1) * x for count, x in zip(found.shape, strides, strict=True))
-    apart = as_strided(found, (last // size + 1,), (size,), writeable=False)
+    last = sum((count - 1) * x for count, x in zip(words.shape, strides, strict=True))
+    apart = as_strided(words, (last // size + 1,), (size,), writeable=False)
     known, bits, _ = rows(array[..., :0, :0], dtype)
     layout = array.shape, tuple([x // size for x in strides])
-    return ((apart, bits, 0) if found is array else (known, apart, kind_of(array))), layout
+    return ((apart, bits, 0) if words is array else (known, apart, kind_of(array))), layout
 
 
 def _places(layout: Layout) -> tuple[NDArray[np.int64], int]:
@@ -201,11 +201,11 @@ def plan_for(
 ) -> Plan:
     ((*q_lead, n, d), _), _, ((*_, e), _), (logs, _), *_ = layouts
     channels = logs[-1] if logs else 1
-    (of_q, step_q), *found = [_places(layout) for layout in layouts]
-    lead = np.broadcast_shapes(*(first.shape for first, _ in found))
+    (of_q, step_q), *places = [_places(layout) for layout in layouts]
+    lead = np.broadcast_shapes(*(first.shape for first, _ in places))
     who = heads(tuple(q_lead), lead, lead)
     table = np.full((len(who.k), TABLE_COLUMNS), -1, np.int64)
-    for column, (first, step) in enumerate(found):
+    for column, (first, step) in enumerate(places):
         table[:, column] = np.broadcast_to(first, lead).reshape(-1)[who.k]
         table[:, STEPS + column] = step
     for column in (MASK, STATE) if begun else (MASK,):

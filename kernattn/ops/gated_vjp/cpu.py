@@ -56,8 +56,8 @@ def gated_vjp(
     reads = queries, before, g_out, g_after, plan.table, plan.reads, dtype.type(scale)
     if read is None:
         given = begun_anew(given, plan, g, gk, key_mask)
-        found = loops.Found(*(written(x, dtype) for x in (dq, dk, dv, logs, strength, d_state)))
-        pull = partial(loops.pull_gates, plan.sizes, given, *reads, found)
+        cotangents = loops.Found(*(written(x, dtype) for x in (dq, dk, dv, logs, strength, d_state)))
+        pull = partial(loops.pull_gates, plan.sizes, given, *reads, cotangents)
     else:
         into = (written(x, dtype) for x in (dq, dk, dv, logs, d_read, d_write, d_state))
         pull = partial(tokens_loops.pull_tokens, plan.sizes, given, *reads, tokens_loops.Found(*into))

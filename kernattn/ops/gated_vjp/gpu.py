@@ -85,13 +85,13 @@ def gated_vjp(
     )
     sides = Tokens(dq, dk, dv, d_logs if logs else cupy.zeros((*lead, n, 1), dtype=real), d_read, d_write, None)
     given = heard.astype(real, copy=False), k, v, g, gk, None, read, write, 1.0, l2_normalise, key_mask, segment_ids
-    found = raise_tokens(cupy, sides, *given)
+    cotangents = raise_tokens(cupy, sides, *given)
     if beta is not None and d_beta is not None:
         d_beta = d_beta if key_mask is None else cupy.where(key_mask, d_beta, cupy.zeros_like(d_beta))
         d_beta = sum_onto(cupy, d_beta, tuple(beta.shape)).astype(beta.dtype, copy=False)
     of_state = None if state is None else sum_onto(cupy, d_state, tuple(state.shape))
-    of_q = sum_onto(cupy, found[0], tuple(q.shape)).astype(q.dtype, copy=False)
-    return of_q, *found[1:5], d_beta, *found[6:], of_state
+    of_q = sum_onto(cupy, cotangents[0], tuple(q.shape)).astype(q.dtype, copy=False)
+    return of_q, *cotangents[1:5], d_beta, *cotangents[6:], of_state
 
 
 def _heard(q: Array, out: Array | None) -> Array:

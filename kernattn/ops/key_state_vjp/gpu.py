@@ -33,7 +33,7 @@ def key_state_vjp(
     return room.cotangent(k, k_spec, True, learn), values_like(read, v)
 
 
-def values_like(found: Array, v: Array) -> Array:
+def values_like(cotangent: Array, v: Array) -> Array:
     """Return cotangents of values, whose leading axes may be more, as those of v."""
     xp = namespace(v=v)
-    return xp.astype(sum_onto(xp, found, tuple(v.shape)), v.dtype, copy=False)
+    return xp.astype(sum_onto(xp, cotangent, tuple(v.shape)), v.dtype, copy=False)

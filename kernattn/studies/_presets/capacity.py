@@ -129,11 +129,11 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     return [*told, check_coverage(records, "error", "error_predicted", "mean errors")]
 
 
-def _judge_exact(found: Sequence[Record], where: str) -> Verdict:
-    few = [r for r in found if r["pairs"] <= r["d"]]
+def _judge_exact(records: Sequence[Record], where: str) -> Verdict:
+    few = [r for r in records if r["pairs"] <= r["d"]]
     right = sum(r["error"] < EXACT for r in few)
     return Verdict(
-        f"{SPOKEN[found[0]['rule']]} holds up to d pairs exactly",
+        f"{SPOKEN[records[0]['rule']]} holds up to d pairs exactly",
         where=f"for {where}",
         tally=Tally(right, len(few) - right, 0, "numbers of pairs"),
         ratio=Ratio("the squared error", [r["error"] for r in few]) if right < len(few) else None,

@@ -99,11 +99,11 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
 SPOKEN = {"naive": "a running sum in that dtype", "reference": "kernattn's reference", "cpu": "kernattn's CPU loop"}
 
 
-def _judge(found: Sequence[Record]) -> Verdict:
+def _judge(records: Sequence[Record]) -> Verdict:
     """Judge whether the error grows with n: from the shortest to the longest sequence, by more than a factor of 2."""
-    known, lost = ([r for r in found if (r["error"] is None) == none] for none in (False, True))
+    known, lost = ([r for r in records if (r["error"] is None) == none] for none in (False, True))
     overflow = f"from n = {lost[0]['n']} on the sums overflow" if lost else ""
-    tell = partial(Verdict, "errors grow with n", where=f"for {SPOKEN[found[0]['sums']]}, {found[0]['where']}")
+    tell = partial(Verdict, "errors grow with n", where=f"for {SPOKEN[records[0]['sums']]}, {records[0]['where']}")
     if len(known) < 2:
         return tell(overflow, decided="Holds")
     first, last = known[0], known[-1]

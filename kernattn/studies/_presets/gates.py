@@ -217,11 +217,13 @@ def _judge(mine: Sequence[Record], records: Sequence[Record]) -> list[Verdict]:
     return told
 
 
-def _count(found: Sequence[Record]) -> Tally:
+def _count(records: Sequence[Record]) -> Tally:
     """Count the settings whose interval lies below the level, above it or at infinity, and across it."""
-    low, high = ([np.inf if r[f"error_{end}"] is None else r[f"error_{end}"] for r in found] for end in ("low", "high"))
+    low, high = (
+        [np.inf if r[f"error_{end}"] is None else r[f"error_{end}"] for r in records] for end in ("low", "high")
+    )
     holding, against = sum(x < LEVEL for x in high), sum(x > LEVEL for x in low)
-    return Tally(holding, against, len(found) - holding - against, "settings (rule, gates, n)")
+    return Tally(holding, against, len(records) - holding - against, "settings (rule, gates, n)")
 
 
 def _over_tokens(record: Record, records: Sequence[Record]) -> list[float]:

@@ -178,7 +178,7 @@ def _name_least(records: Sequence[Record]) -> str:
     """Name the least ratio: by its closed form, else by a measurement that redraws settle, with its interval."""
     estimator = spell(records[0]["estimator"])
     fair = [r for r in records if r["projection"] != "raw_qr"]
-    known = {spell(r["projection"]): found for r in fair if (found := _ratio_at(r))}
+    known = {spell(r["projection"]): ratio for r in fair if (ratio := _ratio_at(r))}
     name = min(known, key=lambda projection: known[projection].value, default=None)
     if name is None:
         return f"unknown for {estimator} features"

@@ -181,11 +181,11 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     return told
 
 
-def _judge(op: str, way: str, found: Sequence[Record]) -> Verdict:
-    known = [r for r in found if None not in (r["over_rounding_low"], r["over_rounding_high"])]
+def _judge(op: str, way: str, records: Sequence[Record]) -> Verdict:
+    known = [r for r in records if None not in (r["over_rounding_low"], r["over_rounding_high"])]
     below, above = (sum(test(r) for r in known) for test in (_near, _far))
-    tally = Tally(below, above, len(found) - below - above, "norms")
-    said = [f"{r['over_rounding']:.3g} at norm {r['norm']:g}" for r in found if r["over_rounding"] is not None]
+    tally = Tally(below, above, len(records) - below - above, "norms")
+    said = [f"{r['over_rounding']:.3g} at norm {r['norm']:g}" for r in records if r["over_rounding"] is not None]
     where = f"for {WAYS[way].label}, {op}"
     return Verdict(
         "the error is that of rounding the exact answer",

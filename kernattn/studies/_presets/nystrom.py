@@ -72,12 +72,12 @@ def sweep(**asked: Any) -> Sweep:
         which, draw = (int(part) for part in rng.integers(2**63, size=2))
         key = which, cell["rows"], cell["lengthscale"]
         eigenvalues = problem(*key).eigenvalues
-        found = {
+        of_norms = {
             "error": errors(cell["map"], cell["m"], draw, *key),
             "uniform": errors("uniform", cell["m"], draw, *key),
             "best": _norms(eigenvalues[cell["m"] :]) / _norms(eigenvalues),
         }
-        vectors = {f"{norm}_{what}": value[i] for what, value in found.items() for i, norm in enumerate(NORMS)}
+        vectors = {f"{norm}_{what}": value[i] for what, value in of_norms.items() for i, norm in enumerate(NORMS)}
         return vectors | {"bound": rpcholesky_bound(eigenvalues, cell["m"])}
 
     return Sweep(

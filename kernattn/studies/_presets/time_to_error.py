@@ -69,13 +69,13 @@ def sweep(**asked: Any) -> Sweep:
     def maps(cell: Cell) -> tuple[FeatureMap, ...]:
         given = problem(cell["length"], cell["scale"])
         q, k, v = (part[:1024] for part in given[:3])
-        found = tuple(
+        candidates = tuple(
             random_features(KERNEL, DIM, m, cell["estimator"], cell["projection"], data=(q, k), rng=0) for m in numbers
         )
         softmax_attention(q, k, v)  # what a first call makes and keeps is in no timing
-        for phi in found:
+        for phi in candidates:
             linear_attention(q, k, v, phi)
-        return found
+        return candidates
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
         q, k, v, exact = problem(cell["length"], cell["scale"])
@@ -249,10 +249,10 @@ def draw_time_over_length(records: Sequence[Record], ax: Any) -> None:
     exact = [1e3 * np.median([r["exact_seconds"] for r in select(here, length=n)]) for n in lengths]
     ax.plot(lengths, exact, color="black", linestyle="--", linewidth=1.2, label="exact attention")
     for estimator, target in product(names(here, "estimator"), TARGETS):
-        found = sort_by(select(here, estimator=estimator), "length")
+        curve = sort_by(select(here, estimator=estimator), "length")
         look = look_of(records, estimator, "orthogonal" if target == TARGETS[0] else "iid")
         points = [
-            (r["length"], 1e3 * r["linear_seconds"][i]) for r in found if (i := place_reached(r, target)) is not None
+            (r["length"], 1e3 * r["linear_seconds"][i]) for r in curve if (i := place_reached(r, target)) is not None
         ]
         if points:
             ax.plot(*zip(*points, strict=True), **look)

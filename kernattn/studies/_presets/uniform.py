@@ -208,8 +208,8 @@ def draw_over_m(records: Sequence[Record], ax: Any, over: str) -> None:
         return
     set_logarithmic(ax, "features m", "largest error", sorted(names(records, "m")))
     write_numbers(ax.yaxis)
-    for (estimator, projection), found in group(records, "estimator", "projection").items():
-        draw_band(ax, found, "m", "largest", look_of(records, estimator, projection), f"{estimator}, {projection}")
+    for (estimator, projection), curve in group(records, "estimator", "projection").items():
+        draw_band(ax, curve, "m", "largest", look_of(records, estimator, projection), f"{estimator}, {projection}")
     proved = sort_by([r for r in records if r["bound"] is not None], "m")
     for name, line, label in (
         ("bound", ":", "bound, Sutherland and Schneider"),

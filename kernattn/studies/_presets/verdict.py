@@ -221,9 +221,9 @@ def fit_exponent(records: Sequence[Record], field: str, axis: str) -> Estimate:
     return Estimate(slope, slope - half, slope + half)
 
 
-def count_exponents(found: Sequence[Estimate], claimed: float) -> Tally:
+def count_exponents(estimates: Sequence[Estimate], claimed: float) -> Tally:
     """Count the exponents that are the claimed one, surely others, and too uncertain to tell."""
-    others = [each.high < claimed - NEAR or each.low > claimed + NEAR for each in found]
-    wide = [max(claimed - each.low, each.high - claimed) > WIDE for each in found]
+    others = [each.high < claimed - NEAR or each.low > claimed + NEAR for each in estimates]
+    wide = [max(claimed - each.low, each.high - claimed) > WIDE for each in estimates]
     against, undecided = sum(others), sum(w and not o for w, o in zip(wide, others, strict=True))
-    return Tally(len(found) - against - undecided, against, undecided)
+    return Tally(len(estimates) - against - undecided, against, undecided)

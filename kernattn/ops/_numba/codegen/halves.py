@@ -116,8 +116,8 @@ def _mover(convert, count):
                 ends.append(builder.bitcast(data, (ir.VectorType(number, count) if count else number).as_pointer()))
             numbers = builder.load(ends[0])
             numbers.align = 2 if signature.args[0].dtype == types.uint16 else 4
-            found = convert(builder, numbers)
-            builder.store(found, ends[1]).align = 2 if signature.args[2].dtype == types.uint16 else 4
+            converted = convert(builder, numbers)
+            builder.store(converted, ends[1]).align = 2 if signature.args[2].dtype == types.uint16 else 4
             return context.get_dummy_value()
 
         return types.void(source, types.intp, target, types.intp), codegen

@@ -118,8 +118,8 @@ def bits_of(context, word, at, array):
         bits = ir.IntType(array.dtype.bitwidth)
         moved = builder.trunc(builder.lshr(args[0], args[1]), bits) if bits.width < 64 else builder.lshr(*args[:2])
         lanes = ir.Constant(ir.VectorType(bits, kind.count), [1 << i for i in range(kind.count)])
-        found = builder.and_(splat(builder, moved, kind.count), lanes)
-        return builder.icmp_unsigned("!=", found, ir.Constant(found.type, None))
+        set_lanes = builder.and_(splat(builder, moved, kind.count), lanes)
+        return builder.icmp_unsigned("!=", set_lanes, ir.Constant(set_lanes.type, None))
 
     return kind(word, types.int64, array), codegen
 

@@ -98,10 +98,10 @@ def _dot(builder, total, left, right):
             theirs = _aligned(builder.load(builder.gep(right, [_LONG(inner)])))
             factors = zip(_pair(builder, splat(builder, word, SIDE)), _pair(builder, theirs), sums, strict=True)
             sums = [_flush(builder, builder.call(fma, three)) for three in factors]
-        found = _flush(builder, builder.fadd(*sums))
+        product = _flush(builder, builder.fadd(*sums))
         place = builder.gep(total, [rows.index])
         before = _flush(builder, builder.bitcast(_aligned(builder.load(place)), _NUMBERS))
-        after = builder.bitcast(_flush(builder, builder.fadd(before, found)), _ROW)
+        after = builder.bitcast(_flush(builder, builder.fadd(before, product)), _ROW)
         _aligned(builder.store(after, place))
 
 

@@ -144,10 +144,10 @@ def narrow(out: NDArray[Any], dtype: np.dtype[Any], held: bool = True) -> NDArra
     """Return outputs in the dtype of the inputs: held to what this can say, or infinite beyond it."""
     if out.dtype == dtype:
         return out
-    found: NDArray[Any] = np.empty(out.shape, dtype)
-    if has_bits(found, out.dtype):
-        narrow_all(np.ascontiguousarray(out).reshape(-1), *_bits(found), held)
-        return found
+    narrowed: NDArray[Any] = np.empty(out.shape, dtype)
+    if has_bits(narrowed, out.dtype):
+        narrow_all(np.ascontiguousarray(out).reshape(-1), *_bits(narrowed), held)
+        return narrowed
     with np.errstate(over="ignore"):
         if held:
             limit = largest(dtype)

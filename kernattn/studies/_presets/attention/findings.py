@@ -125,8 +125,8 @@ def draw_attention_mse(records: Sequence[Record], ax: Any) -> None:
     level = records[0]["uniform_attention_mse"]
     if not level:
         ax.annotate("uniform attention is exact", (0.03, 0.05), xycoords="axes fraction", color=GREY)
-    for found, look in _series(records) if level else ():
-        known = [r for r in found if all(r[f"attention_mse{end}"] for end in ENDS)]
+    for curve, look in _series(records) if level else ():
+        known = [r for r in curve if all(r[f"attention_mse{end}"] for end in ENDS)]
         interval = [each / level for each in panels.read_interval(known, "attention_mse")]
         panels.draw_interval(ax, [r["m"] for r in known], panels.clip(interval, MOST), look)
     panels.draw_key(records, ax)
@@ -138,11 +138,11 @@ def draw_kernel_mse(records: Sequence[Record], ax: Any) -> None:
     _by_m(records, ax, "MSE of kernel / mean k²")
     ax.set_yscale("log")
     level = records[0]["uniform_kernel_relative_mse"]
-    for found, look in _series(records):
-        shown = [r for r in _positive(found, "kernel_relative_mse_predicted") if _below(r, "_predicted", level)]
+    for curve, look in _series(records):
+        shown = [r for r in _positive(curve, "kernel_relative_mse_predicted") if _below(r, "_predicted", level)]
         line = {name: look[name] for name in ("color", "linestyle", "linewidth")}
         ax.plot([r["m"] for r in shown], [r["kernel_relative_mse_predicted"] for r in shown], **line)
-        for r in _positive(found, "kernel_relative_mse"):
+        for r in _positive(curve, "kernel_relative_mse"):
             if _below(r, "", level):
                 seen = r["kernel_relative_mse_low"] is not None
                 style = look | ({"linestyle": "none"} if seen else UNSETTLED)

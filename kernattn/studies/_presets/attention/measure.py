@@ -58,12 +58,12 @@ class Task:
 
     def numbers(self, draws: Mapping[str, Any]) -> dict[str, Number]:
         """Return the numbers of a record from all redraws."""
-        found = Draws(**draws)
-        numbers = {**_entries(self.problem, self.phi, found), **_attention(self.problem, found)}
+        estimates = Draws(**draws)
+        numbers = {**_entries(self.problem, self.phi, estimates), **_attention(self.problem, estimates)}
         return {
             **{name: None if value is None else np.asarray(value) for name, value in numbers.items()},
-            **delta_fields(self.problem, self.phi, self.independent, found.outputs, found.normalisers),
-            "attention_seconds": round(float(np.median(found.call)), 6),
+            **delta_fields(self.problem, self.phi, self.independent, estimates.outputs, estimates.normalisers),
+            "attention_seconds": round(float(np.median(estimates.call)), 6),
         }
 
 
@@ -80,7 +80,7 @@ def _product(phi_q: Float64, phi_k: Float64) -> Float64:
     return gram
 
 
-def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Number]:
+def _entries(problem: Problem, phi: FeatureMap, estimates: Draws) -> dict[str, Number]:
     """Return bias mean_p E k' / mean_p k - 1, error mean_p (k' - k)^2 / mean_p k^2, variance of the kernel entries p.
 
     The bias is over the entries whose mean the redraws settle, for elsewhere they miss the tail that carries it. The
@@ -90,8 +90,8 @@ def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Numbe
     square = np.mean(exact**2)
     rows, columns = problem.pairs
     q, k = problem.tokens.q[rows], problem.tokens.k[columns]
-    sure, seen = find_settled(phi, q, k, len(found.entries)), _which_settle(phi, q, k, len(found.entries))
-    mse = mean_and_ci(np.mean((found.entries - exact) ** 2, axis=1))
+    sure, seen = find_settled(phi, q, k, len(estimates.entries)), _which_settle(phi, q, k, len(estimates.entries))
+    mse = mean_and_ci(np.mean((estimates.entries - exact) ** 2, axis=1))
     result: dict[str, Number] = {
         **with_ends("bias", (None,) * 3),
         "bias_pairs": int(sure.sum()),
@@ -101,8 +101,8 @@ def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Numbe
         ),
     }
     if sure.any():
-        result |= with_ends("bias", mean_and_ci(np.mean(found.entries[:, sure], axis=1) / np.mean(exact[sure]) - 1))
-    measured = empirical_variance(found.entries)
+        result |= with_ends("bias", mean_and_ci(np.mean(estimates.entries[:, sure], axis=1) / np.mean(exact[sure]) - 1))
+    measured = empirical_variance(estimates.entries)
     try:
         expected, variance = phi.bias(q, k), phi.variance(q, k)
     except NoClosedForm:
@@ -110,7 +110,7 @@ def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Numbe
     return result | {
         "bias_predicted": np.mean(expected[sure]) / np.mean(exact[sure]) if sure.any() else None,
         "kernel_relative_mse_predicted": np.mean(variance + expected**2) / square,
-        **_variance(problem, found, measured, variance, seen),
+        **_variance(problem, estimates, measured, variance, seen),
     }
 
 
@@ -125,7 +125,7 @@ def _which_settle(phi: FeatureMap, q: Float64, k: Float64, redraws: int) -> NDAr
 
 
 def _variance(
-    problem: Problem, found: Draws, measured: Float64, predicted: Float64, seen: NDArray[np.bool_]
+    problem: Problem, estimates: Draws, measured: Float64, predicted: Float64, seen: NDArray[np.bool_]
 ) -> dict[str, Number]:
     """Return variances over redraws, measured and predicted, in units of the squared error of the best constant.
 
@@ -143,7 +143,7 @@ def _variance(
         result |= {
             "variance_seen": np.mean(measured[seen]) / _unit(exact[seen]),
             "variance_seen_predicted": np.mean(predicted[seen]) / _unit(exact[seen]),
-            **with_ends("variance_ratio", variance_ratio(found.entries[:, seen], predicted[seen])),
+            **with_ends("variance_ratio", variance_ratio(estimates.entries[:, seen], predicted[seen])),
         }
     return result
 
@@ -153,17 +153,17 @@ def _unit(exact: Float64) -> float:
     return float(without_rounding(np.var(exact), exact)) or np.nan
 
 
-def _attention(problem: Problem, found: Draws) -> dict[str, Number]:
+def _attention(problem: Problem, estimates: Draws) -> dict[str, Number]:
     """Return the squared error of the outputs; the median over redraws leads.
 
     A ratio whose normaliser comes near 0 has no mean squared error.
     """
-    errors = without_rounding(attention_mse(found.outputs, problem.exact), problem.tokens.v)  # (R,)
-    finite = np.isfinite(found.kl)
+    errors = without_rounding(attention_mse(estimates.outputs, problem.exact), problem.tokens.v)  # (R,)
+    finite = np.isfinite(estimates.kl)
     return {
         **with_ends("attention_mse", median_and_ci(errors)),
         **with_ends("attention_mse_mean", mean_interval(errors)),
-        "row_kl": found.kl[finite].mean() if finite.any() else None,
+        "row_kl": estimates.kl[finite].mean() if finite.any() else None,
         "row_kl_rows": finite.mean(),
-        "nonpositive_normalisers": np.mean(found.normalisers <= 0),
+        "nonpositive_normalisers": np.mean(estimates.normalisers <= 0),
     }

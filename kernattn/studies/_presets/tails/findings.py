@@ -135,17 +135,17 @@ def draw_tail(records: Sequence[Record], ax: Any, side: str, epsilon: float) -> 
     e = EPSILONS.index(epsilon)
     for i, length in enumerate(LENGTHS):
         for projection in names(records, "projection"):
-            found = sort_by(select(records, projection=projection), "m")
+            curve = sort_by(select(records, projection=projection), "m")
             alone = projection == "iid"
             look = _look(length, alone)
-            value, low, high = (np.array([r[f"{side}{end}"][i][e] for r in found]) for end in ENDS)
+            value, low, high = (np.array([r[f"{side}{end}"][i][e] for r in curve]) for end in ENDS)
             seen = value > 0
-            at = np.array([r["m"] for r in found]) * (0.97 if alone else 1.03)
+            at = np.array([r["m"] for r in curve]) * (0.97 if alone else 1.03)
             ax.plot(at, np.where(seen, value, np.nan), label=f"length {length:g}, {projection}", **look)
             ax.vlines(at[seen], low[seen], high[seen], color=look["color"], linewidth=1.0)
             for name, line in ((f"{side}_chernoff", ":"), (f"{side}_jump", "-.")):
-                if alone and found[0].get(name) is not None:
-                    bound = [r[name][i][e] for r in found]
+                if alone and curve[0].get(name) is not None:
+                    bound = [r[name][i][e] for r in curve]
                     ax.plot(at, bound, color=look["color"], linewidth=1.0, linestyle=line)
     ax.plot([], [], color=GREY, linewidth=1.0, linestyle=":", label="at most (Chernoff, iid)")
     if side == "upper":
