@@ -66,22 +66,3 @@ def _put(kernel: Kernel, given: Any) -> Kernel:
 _KERNELS = Walk(Scaled, "kernel", (Sum, Product), "kernels", _own, _put)
 lengthscales_of = _KERNELS.numbers
 with_lengthscales = _KERNELS.change
-
-
-def leaves(numbers: Any) -> list[Any]:
-    """Return the lengthscales of all members in order, None of those that have none."""
-    return [leaf for each in numbers for leaf in leaves(each)] if isinstance(numbers, tuple) else [numbers]
-
-
-def add(one: Any, other: Any) -> Any:
-    """Return the sums of two lots of lengthscales."""
-    if isinstance(one, tuple):
-        return tuple(add(a, b) for a, b in zip(one, other, strict=True))
-    return None if one is None else one + other
-
-
-def beside(numbers: Any, put: Callable[[Any], Any]) -> Any:
-    """Return lengthscales as a function makes each."""
-    if isinstance(numbers, tuple):
-        return tuple(beside(each, put) for each in numbers)
-    return None if numbers is None else put(numbers)

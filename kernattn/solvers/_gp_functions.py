@@ -18,13 +18,13 @@ from kernattn._arrays.graphs import traceable
 from kernattn._arrays.hosted import Hosted, Pull, call_hosted, give_outputs
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64, widest
 from kernattn._arrays.shapes import strips
+from kernattn._arrays.trees import add, leaves, map_leaves
 from kernattn._gradients.computed import pull_of
 from kernattn._gradients.recorded import like
 from kernattn._runtime.checks import instance_of, shown
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.features._lengthscales import lengthscales_of, with_lengthscales
-from kernattn.kernels._lengthscales import add, beside, leaves
 from kernattn.solvers._check import as_numbers, check_beside, check_map_takes
 from kernattn.solvers._gp import GaussianProcess, gp
 from kernattn.solvers._gp_pullbacks import lacking_of, of_mean, of_variance, pull_own
@@ -209,7 +209,7 @@ class Asked(Hosted):
 
     def forward(self, *arrays: Float64) -> tuple[tuple[Float64, ...], Pull]:
         rest = iter(arrays[len(self.arrays) :])
-        lengthscale = beside(self.lengthscale, lambda _: next(rest))
+        lengthscale = map_leaves(lambda _: next(rest), self.lengthscale)
         named = dict(zip(self.arrays, arrays, strict=False))
         outputs, pulled = self.function(with_lengthscales(self.phi, lengthscale), **named)
 
@@ -223,13 +223,13 @@ class Asked(Hosted):
     def compute(self) -> tuple[tuple[Array, ...], Callable[[tuple[Array, ...]], dict[str, Any]]]:
         """Return the outputs, and what makes cotangents of all that there is, by name."""
         named = {name: to_numpy64(array) for name, array in self.arrays.items()}
-        outputs, pulled = self.function(with_lengthscales(self.phi, beside(self.lengthscale, to_numpy64)), **named)
+        outputs, pulled = self.function(with_lengthscales(self.phi, map_leaves(to_numpy64, self.lengthscale)), **named)
 
         def all_of(g: tuple[Array, ...]) -> dict[str, Any]:
             cotangents = pulled(tuple(map(to_numpy64, g)))
             named = {name: _like(cotangents[name], array) for name, array in self.arrays.items()}
             return named | {
-                "lengthscale": beside(cotangents["lengthscale"], lambda each: _like(each, self.arrays["x"]))
+                "lengthscale": map_leaves(lambda each: _like(each, self.arrays["x"]), cotangents["lengthscale"])
             }
 
         return give_outputs(self, outputs, self.arrays["x"]), all_of
@@ -280,7 +280,7 @@ def _make_request(
 def _match_form(given: Any, form: Any, name: str, x: Array) -> Any:
     """Return lengthscales of the form that a map has, each an array beside x."""
     if given is None:
-        return beside(form, lambda leaf: None) if isinstance(form, tuple) else None
+        return map_leaves(lambda leaf: None, form) if isinstance(form, tuple) else None
     if form is None:
         raise ParameterError(f"{name} must be None for a map without one; got {shown(given)}")
     if isinstance(form, tuple):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import kernattn as ka
+from kernattn._arrays.trees import leaves, map_leaves
 from kernattn.errors import BackendUnavailable, MixedLibraryError, ParameterError, ShapeError
 from kernattn.features._lengthscales import lengthscales_of
-from kernattn.kernels._lengthscales import beside, leaves
 
 K = ka.kernels
 RNG = np.random.default_rng(3)
@@ -37,7 +37,7 @@ MAPS = {
 def put(tree, at, value):
     """Lengthscales with another leaf."""
     places = iter(range(len(leaves(tree))))
-    return beside(tree, lambda leaf: value if next(places) == at else leaf)
+    return map_leaves(lambda leaf: value if next(places) == at else leaf, tree)
 
 
 @pytest.mark.parametrize("name", list(MAPS))

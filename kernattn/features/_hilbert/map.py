@@ -27,6 +27,7 @@ from kernattn._arrays.namespaces import (
     without_flags,
     zeros,
 )
+from kernattn._arrays.trees import map_leaves
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import host_array, instance_of, one_of, positive_integer, shown
 from kernattn._runtime.lazy import lazy
@@ -39,7 +40,6 @@ from kernattn.features._hilbert.slopes import pull_density
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import bias_of
 from kernattn.kernels import Kernel, Periodic, Stationary
-from kernattn.kernels._lengthscales import beside
 
 ENDS = ("dirichlet", "neumann", "periodic")
 """What eigenfunctions do at the ends of the box: they vanish, are flat, or go on at the other end."""
@@ -227,7 +227,7 @@ class Hilbert(DeterministicMap):
             return None
         known = np.where(self._own_scales > 0, self._own_scales, np.inf)
         cotangents = pull_density(self.kernel, self.frequencies, of_scales / (2 * known))
-        return beside(cotangents, lambda each: constant(namespace(x=x), each, x.dtype, x))
+        return map_leaves(lambda each: constant(namespace(x=x), each, x.dtype, x), cotangents)
 
     def _bias(self, x: Float64, y: Float64) -> Float64:
         return bias_of(self.mean(x, y), self.kernel.pairs(x, y))

@@ -25,6 +25,7 @@ from kernattn._arrays.namespaces import (
     zeros,
 )
 from kernattn._arrays.shapes import strips
+from kernattn._arrays.trees import add, leaves
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import finite_number, host_array, host_form, instance_of, positive_integer, shown
 from kernattn._runtime.lazy import lazy
@@ -36,7 +37,6 @@ from kernattn.features._data import checked_csr
 from kernattn.features._moments.pairs import bias_of
 from kernattn.features._nystrom.gram import BLOCK
 from kernattn.kernels import Kernel
-from kernattn.kernels._lengthscales import add, leaves
 from kernattn.kernels._pullbacks import has_pullback, pull_all
 from kernattn.ops.features import OP
 
