@@ -90,5 +90,11 @@ def multiply_out(features: ScaledFeatures, like: Array) -> Array:
         return xp.astype(phi, like.dtype, copy=False)
 
 
+def decay_rate(a_log: Array) -> Array:
+    """Return e^A, a float even where A is large: infinity times 0, a slope among them, would be NaN."""
+    xp = namespace(a_log=a_log)
+    return xp.exp(xp.clip(a_log, None, 88.0 if a_log.dtype == xp.float32 else 709.0))
+
+
 def _between(xp: ModuleType, low: float, y: Array, high: float) -> Array:
     return xp.where(y < low, low, xp.where(y > high, high, y))

@@ -309,12 +309,6 @@ def gated_arguments(
     return q, k, v, g, gk, beta, read, write, factor, l2_normalise, before, key_mask, segment_ids
 
 
-def decay_rate(a_log: Array) -> Array:
-    """Return e^A, a float even where A is large: infinity times 0, a slope among them, would be NaN."""
-    xp = namespace(a_log=a_log)
-    return xp.exp(xp.clip(a_log, None, 88.0 if a_log.dtype == xp.float32 else 709.0))
-
-
 def _sums_of(state: Any, q: Array, v: Array, lead: tuple[int, ...]) -> Array:
     """Return the sums of a state, which must fit."""
     if not isinstance(state, GatedState):

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, zero_masked, zeros
+from kernattn._sums.units import decay_rate
 from kernattn.attention import GatedState, gated_linear_attention, gates
-from kernattn.attention._gated import decay_rate
 from kernattn.attention._state_parts import holds_states
 from kernattn.ops.causal_conv import OP as CONV
 from kernattn.transformer._halves import widen

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._sums.units import decay_rate
 from kernattn.attention import gates
-from kernattn.attention._gated import decay_rate
 from kernattn.transformer._config import Config
 from kernattn.transformer._experts import Experts
 from kernattn.transformer._halves import widen

@@ -6,7 +6,7 @@ from typing import Any
 from kernattn._arrays.namespaces import Array, anywhere, check_floating, dtype_name, namespace
 from kernattn._arrays.plain import on_plain
 from kernattn._runtime.checks import positive_integer, positive_number, whole_number
-from kernattn.attention._gated import decay_rate
+from kernattn._sums.units import decay_rate
 from kernattn.attention.gates._checks import (
     check_channels,
     check_heads,

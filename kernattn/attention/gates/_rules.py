@@ -5,7 +5,7 @@ from typing import Any
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._arrays.plain import on_plain
 from kernattn._runtime.checks import positive_number
-from kernattn.attention._gated import decay_rate
+from kernattn._sums.units import decay_rate
 from kernattn.attention.gates._checks import (
     check_channels,
     check_heads,

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from kernattn._arrays.namespaces import accumulation_dtype
+from kernattn._sums.units import decay_rate
 from kernattn.attention import GatedState, gated_linear_attention, gated_linear_attention_step
 from kernattn.attention._check_gates import refused_logs
-from kernattn.attention._gated import decay_rate
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
 
 
