@@ -2,9 +2,9 @@
 
 from kernattn._maps.chains import Chains
 from kernattn._maps.kinds import KINDS
-from kernattn._maps.spec import MapSpec, QuadraticForm, ScaledFeatures
 from kernattn._plans.plan import ALL, CAUSAL
 from kernattn._sums.peaked import Normaliser, PeakedSum, empty
+from kernattn.features import MapSpec, QuadraticForm, ScaledFeatures
 
 __all__ = [
     "ALL",

@@ -10,8 +10,8 @@ import oracles
 from covering import turns
 from cuda_ops.cases import OPERAND_EPS, array, dtype_of, to64
 from cuda_ops.pullbacks import agree, wide
-from kernattn._plans.parts import Part, pack_words
-from kernattn.attention.patterns import Plan
+from kernattn._plans.parts import pack_words
+from kernattn.attention.patterns import Part, Plan
 from kernattn.errors import BackendUnavailable
 from kernattn.ops._cuda import plans
 from kernattn.ops.block_softmax.gpu import block_softmax

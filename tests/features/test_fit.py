@@ -22,6 +22,11 @@ def few_steps(monkeypatch):
     monkeypatch.setattr(learn, "STEPS", 60)
 
 
+@pytest.fixture
+def five_steps(monkeypatch):
+    monkeypatch.setattr(learn, "STEPS", 5)
+
+
 def clusters(n, rng, d=8, sizes=(1.5, 0.2)):
     """Rows about four centres that are always the same."""
     centres = sizes[0] * np.random.default_rng(7).standard_normal((4, d))
@@ -256,10 +261,10 @@ def test_fewer_rows_than_features_are_told(few_steps):
     assert told[0].filename == __file__
 
 
+@pytest.mark.usefixtures("five_steps")
 @pytest.mark.parametrize("side", ["keys", "both"])
-def test_rows_of_which_the_judge_has_the_only_other_one(side, monkeypatch):
+def test_rows_of_which_the_judge_has_the_only_other_one(side):
     """All keys of the fit weigh alike, and uniform attention is exact: there is nothing to be better than."""
-    monkeypatch.setattr(learn, "STEPS", 5)
     alike = np.where(np.arange(20)[:, None] == 3, 1.0, np.zeros(D))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -269,9 +274,9 @@ def test_rows_of_which_the_judge_has_the_only_other_one(side, monkeypatch):
             assert np.all(np.isfinite(phi.key(alike)))
 
 
-def test_rows_in_which_all_keys_weigh_alike_to_rounding(monkeypatch):
+@pytest.mark.usefixtures("five_steps")
+def test_rows_in_which_all_keys_weigh_alike_to_rounding():
     """A fit learns uniform attention then, by errors beside the values themselves."""
-    monkeypatch.setattr(learn, "STEPS", 5)
     task = learn.Task(K.Softmax(), 1e-10 * ROWS, 1e-10 * ROWS[::-1], None, "attention", False, True)
     start = [spec_of("exp", D, seed) for seed in (2, 3)]
     told = []
@@ -279,18 +284,18 @@ def test_rows_in_which_all_keys_weigh_alike_to_rounding(monkeypatch):
     assert np.all(np.isfinite(told))
 
 
-def test_features_beyond_the_floats_are_no_warnings(monkeypatch):
-    monkeypatch.setattr(learn, "STEPS", 5)
+@pytest.mark.usefixtures("five_steps")
+def test_features_beyond_the_floats_are_no_warnings():
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         fit(K.Softmax(), 60 * ROWS, M, objective="kernel", rng=0)
     assert {each.category for each in told} <= {UserWarning}
 
 
+@pytest.mark.usefixtures("five_steps")
 @pytest.mark.parametrize("projection", ["orthogonal", "iid"])
-def test_kernels_whose_frequencies_are_drawn_axis_by_axis(projection, monkeypatch):
+def test_kernels_whose_frequencies_are_drawn_axis_by_axis(projection):
     """Their fit begins at iid frequencies, by its own name and by that of `random_features`."""
-    monkeypatch.setattr(learn, "STEPS", 5)
     x = clusters(48, np.random.default_rng(1))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*the random map is returned")
