@@ -58,6 +58,8 @@ MAKERS = {
     "convolution": lambda: _random(ka.kernels.Gaussian() * ka.kernels.Matern(1.5)),
     "skewed_chi2": lambda: _random(ka.kernels.SkewedChi2(2.0), projection="iid"),
     "additive_chi2": lambda: _random(ka.kernels.AdditiveChi2(), number=3 * DIM),
+    "minwise": lambda: _random(ka.kernels.Tanimoto(), "minwise"),
+    "consistent": lambda: _random(ka.kernels.Tanimoto(), "consistent"),
     "neurons": lambda: _random(ka.kernels.ArcCosine(1)),
     "squared_neurons": lambda: _random(ka.kernels.ArcCosine(2), projection="hadamard"),
     "cosformer": lambda: ka.features.cosformer(7),

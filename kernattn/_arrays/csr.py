@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array
+from kernattn._arrays.namespaces import INTEGERS, Array, dtype_name, namespace
 from kernattn._arrays.shapes import STRIP, strips
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
 
@@ -22,6 +22,14 @@ def is_sparse(x: Any) -> bool:
 def numbers_of(x: Any) -> Array:
     """Return an array of the numbers that x holds: those stored of a sparse matrix, else x."""
     return x.data if is_sparse(x) else x
+
+
+def as_floats(name: str, x: Any) -> Any:
+    """Return bits and whole numbers, dense or sparse, as float32; other arrays as they are."""
+    if is_sparse(x):
+        return x.astype(np.float32) if x.dtype.kind in "biu" else x
+    xp = namespace(**{name: x})
+    return xp.astype(x, xp.float32) if dtype_name(x) in ("bool", *INTEGERS) else x
 
 
 def dense_blocks(x: Any) -> Iterator[tuple[slice, Array]]:

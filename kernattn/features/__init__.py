@@ -40,6 +40,8 @@ from kernattn.features._polynomial.sketches import (
     TensorSRHT,
 )
 from kernattn.features._polynomial.taylor import Taylor2, taylor2
+from kernattn.features._sets.consistent import ConsistentSampling
+from kernattn.features._sets.minwise import MinwiseHashing
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
 from kernattn.features._spectral.trigonometric import Phase, Trigonometric
@@ -58,6 +60,7 @@ __all__ = [
     "Combination",
     "ComplexToReal",
     "Concatenated",
+    "ConsistentSampling",
     "Cosformer",
     "DenseExponential",
     "Elementwise",
@@ -72,6 +75,7 @@ __all__ = [
     "LearntMap",
     "Linear",
     "MapSpec",
+    "MinwiseHashing",
     "Monomials",
     "Nystrom",
     "OptimalPositive",

@@ -18,6 +18,7 @@ from kernattn.kernels._rational_quadratic import RationalQuadratic
 from kernattn.kernels._rows import Rows
 from kernattn.kernels._softmax import Softmax
 from kernattn.kernels._stationary import Stationary
+from kernattn.kernels._tanimoto import Tanimoto
 from kernattn.kernels._usual import usual_lengthscale
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Softmax",
     "Stationary",
     "Sum",
+    "Tanimoto",
     "usual_lengthscale",
 ]
 
@@ -57,6 +59,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "sech": Sech,
     "skewed_chi2": SkewedChi2,
     "softmax": Softmax,
+    "tanimoto": Tanimoto,
 }
 ALGEBRA: dict[str, type[Kernel]] = {"product": Product, "scaled": Scaled, "sum": Sum}
 

@@ -69,6 +69,10 @@ class Combined(Kernel):
         """Whether a member is."""
         return any(kernel.signed for kernel in self.kernels)
 
+    @property
+    def _takes_integers(self) -> bool:  # type: ignore[override]
+        return all(kernel._takes_integers for kernel in self.kernels)
+
     @final
     def check_domain(self, name: str, x: Array) -> None:
         for kernel in self.kernels:
@@ -179,6 +183,10 @@ class Scaled(Kernel):
     def signed(self) -> bool:  # type: ignore[override]
         """Whether the kernel is."""
         return self.kernel.signed
+
+    @property
+    def _takes_integers(self) -> bool:  # type: ignore[override]
+        return self.kernel._takes_integers
 
     def _evaluate(self, rows: Rows) -> Array:
         return self.factor * self.kernel._of(rows)

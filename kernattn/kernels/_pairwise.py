@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._arrays.csr import is_sparse
+from kernattn._arrays.csr import as_floats, is_sparse
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, placement
 from kernattn._arrays.plain import on_plain
 from kernattn._arrays.shapes import strips
@@ -24,6 +24,8 @@ COLUMNS = 2**10  # of a block of a matrix that is only multiplied
 
 class Pairwise(ABC):
     """A function of two rows, which are scaled by `input_scale` first."""
+
+    _takes_integers: bool = False  # whether bits and whole numbers are rows, as float32
 
     def input_scale(self, d: int) -> Float64:
         """Return the positive vector c (d,), float64, that scales inputs, x' = c x: ones unless a kernel has one."""
@@ -72,6 +74,10 @@ class Pairwise(ABC):
             return self._placed(rows).scaled(self.input_scale(rows.dim), self._evaluate)
 
     @final
+    def _floats(self, name: str, x: Any) -> Any:
+        return as_floats(name, x) if self._takes_integers and x is not None else x
+
+    @final
     def _rows(self, x: Array, y: Array | None, cross: bool) -> Rows:
         rows = check_rows(x, x if y is None else y, cross)
         self.check_domain("x", x)
@@ -108,6 +114,7 @@ class Pairwise(ABC):
         ParameterError
             If a value lies outside of the kernel's domain.
         """
+        x, y = self._floats("x", x), self._floats("y", y)
         if is_sparse(x) or is_sparse(y):
             return _csr.matrix(self, x, y)
         rows = self._rows(x, y, cross=True)
@@ -168,6 +175,7 @@ class Pairwise(ABC):
         >>> ka.kernels.Laplacian().matmul(x, None, np.ones(3)).round(4)
         array([1.4177, 1.5032, 1.1851])
         """
+        x, y = self._floats("x", x), self._floats("y", y)
         if is_sparse(x) or is_sparse(y):
             return _csr.product(self.matmul, x, y, v)
         namespace(x=x, v=v)
@@ -205,6 +213,7 @@ class Pairwise(ABC):
 
         Leading axes broadcast; the errors are those of the matrix. CSR rows (n, d) have others of their shape.
         """
+        x, y = self._floats("x", x), self._floats("y", y)
         if is_sparse(x) or is_sparse(y):
             return _csr.pairs(self.pairs, x, y)
         rows = self._rows(x, y, cross=False)
@@ -216,6 +225,7 @@ class Pairwise(ABC):
     @on_plain
     def diag(self, x: Array) -> Array:
         """Return k(x_i, x_i), the matrix's diagonal, (..., n, d) -> (..., n); the errors are those of the matrix."""
+        x = self._floats("x", x)
         if is_sparse(x):
             return _csr.diagonal(self.diag, x)
         return self._diagonal(self._rows(x, None, cross=True), x.dtype)

@@ -25,7 +25,7 @@ from kernattn._arrays.shapes import strips
 from kernattn._sums.units import in_units, shift_octaves
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError
 from kernattn.ops.pairwise import OP
-from kernattn.ops.pairwise.forms import DOT, MANHATTAN, SQUARED, Form
+from kernattn.ops.pairwise.forms import DOT, MANHATTAN, MINIMA, SQUARED, Form
 from kernattn.ops.pairwise.reference import applied, measured, prepared
 from kernattn.ops.pairwise_product import OP as PRODUCT
 
@@ -156,7 +156,12 @@ class Rows:
             y = None if self.x is self.y else self.y
             return PRODUCT.implementation(self.x)(self.x, y, self.values, form)
         if self.far or not self.cross:
-            measure = {DOT: self._dot, SQUARED: self._squared_distance, MANHATTAN: self._manhattan_distance}
+            measure = {
+                DOT: self._dot,
+                SQUARED: self._squared_distance,
+                MANHATTAN: self._manhattan_distance,
+                MINIMA: self._sum_of_minima,
+            }
             return applied(self.xp, measure[form.measure](), form)
         if self.compiled:
             return OP.implementation(self.x)(self.x, self.y, form, self.dtype)
@@ -191,6 +196,9 @@ class Rows:
 
     def _manhattan_distance(self) -> Array:
         return self.sum_apart(self.xp.abs)
+
+    def _sum_of_minima(self) -> Array:
+        return self.sum(self.xp.minimum)
 
     def held_dot(self) -> Array:
         """Return x.y within the range of the dtype."""

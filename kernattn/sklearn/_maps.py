@@ -19,6 +19,7 @@ from kernattn.kernels import (
     AdditiveChi2,
     Kernel,
     Stationary,
+    Tanimoto,
     usual_lengthscale,
 )
 from kernattn.sklearn._inputs import check_rows, pick_labels, seed_of
@@ -105,7 +106,7 @@ def draw_map(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
         number,
         name,
         projection,
-        data=None if name == "auto" else sample_of(x),
+        data=None if name == "auto" and not isinstance(kernel, Tanimoto) else sample_of(x),
         rng=seed_of(estimator.random_state),
     )
 

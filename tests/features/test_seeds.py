@@ -19,6 +19,7 @@ KERNELS = (
     K.Polynomial(2),
     K.SkewedChi2(),
     K.Softmax(),
+    K.Tanimoto(),
 )
 BY_NAME = {type(kernel).__name__: kernel for kernel in KERNELS}
 ROWS = np.linspace(0.1, 1.0, 12).reshape(3, 4)
@@ -60,6 +61,10 @@ CASES = [  # kernel, estimator, from data, a sum over features
     ("SkewedChi2", "auto", True, -0.4533445885),
     ("SkewedChi2", "phase", True, -0.2330110201),
     ("SkewedChi2", "trigonometric", True, -0.4533445885),
+    ("Tanimoto", "auto", False, -1.322135156),
+    ("Tanimoto", "auto", True, -0.401839584),
+    ("Tanimoto", "minwise", True, -1.322135156),
+    ("Tanimoto", "consistent", True, -0.401839584),
     ("Sum", "auto", False, 2.536266349),
     ("Sum", "auto", True, 2.536266349),
     ("Sum", "phase", True, 2.476052231),
@@ -72,7 +77,7 @@ def test_numbers(kernel, estimator, from_data, wanted):
     projection = "iid" if kernel in ("SkewedChi2", "Sum") else "orthogonal"
     m = 10 if estimator == "exact" else 12
     phi = ka.random_features(BY_NAME[kernel], 4, m, estimator, projection, ROWS if from_data else None, rng=5)
-    features = phi(ROWS)
+    features = phi(np.round(12 * ROWS) if isinstance(phi, ka.features.MinwiseHashing) else ROWS)
     assert np.isclose(np.sum(features * np.cos(np.arange(features.size)).reshape(features.shape)), wanted, rtol=1e-7)
 
 

@@ -50,6 +50,8 @@ FAMILIES = {
     "additive_chi2": (K.AdditiveChi2(), lambda x, y: np.sum(2 * x * y / (x + y))),
     "skewed_chi2": (K.SkewedChi2(0.3), lambda x, y: np.prod(2 * np.sqrt((x + 0.3) * (y + 0.3)) / (x + y + 0.6))),
     "sech": (K.Sech(ELL), lambda x, y: np.prod(1 / np.cosh((x - y) / (2 * ELL)))),
+    "tanimoto": (K.Tanimoto(), lambda x, y: np.sum(np.minimum(x, y)) / np.sum(np.maximum(x, y))),
+    "tanimoto-dot": (K.Tanimoto("dot"), lambda x, y: x @ y / (x @ x + y @ y - x @ y)),
     "periodic": (
         K.Periodic(ELL, 0.8),
         lambda x, y: np.exp(-2 * np.sum(np.sin(np.pi * (x - y) / ELL) ** 2) / 0.64),

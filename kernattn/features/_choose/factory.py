@@ -63,8 +63,8 @@ def random_features(
     projection : str or Projection
         A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms; norms "chi" are those of
         the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Sech and SkewedChi2 have frequencies drawn
-        axis by axis and take "iid" only; AdditiveChi2 and Polynomial have none and leave it at its default, but for
-        "gaussian_sketch", whose weights are "iid" or "orthogonal".
+        axis by axis and take "iid" only; AdditiveChi2, Polynomial and Tanimoto have none and leave it at its
+        default, but for "gaussian_sketch", whose weights are "iid" or "orthogonal".
     data : (n, d) array or pair of such, optional
         Inputs as they will come, or a tuple (queries, keys) of them. The pairs of each query with each key count; of
         one array, each row with each. They decide for "auto", shape "favor_sharp" and "favor_sharp_asymmetric", which
@@ -113,6 +113,8 @@ def random_features(
     - Polynomial: tensor_sketch, tensor_srht, complex_to_real, complex_to_real_gaussian, rademacher_sketch,
       gaussian_sketch, and exact, with num_features the number of monomials. With data, "auto" is "exact" where that
       has so many features, else the sketch whose typical error over redraws is least.
+    - Tanimoto: minwise, for bits and counts, and consistent, for all numbers that are not negative. "auto" is
+      "minwise" unless data are no whole numbers.
 
     Examples
     --------

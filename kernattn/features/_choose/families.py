@@ -20,7 +20,18 @@ from kernattn.features._composite.kernels import composite_features
 from kernattn.features._data import Data, check_size
 from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
 from kernattn.features._spectral.spectra import check_axes, check_spectrum, is_convolution
-from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Polynomial, Product, Scaled, Sech, SkewedChi2, Sum
+from kernattn.kernels import (
+    AdditiveChi2,
+    ArcCosine,
+    Kernel,
+    Polynomial,
+    Product,
+    Scaled,
+    Sech,
+    SkewedChi2,
+    Sum,
+    Tanimoto,
+)
 
 
 class Family(NamedTuple):
@@ -44,6 +55,26 @@ def _of_logarithms(request: Request) -> FeatureMap:
         data = Data(*(np.log(part + kernel.skewedness) for part in data))
     inner: Any = spectral_features(request._replace(kernel=Sech(), data=data))
     return SkewedChi2Features(kernel, inner)
+
+
+def _sets_of(kernel: Tanimoto) -> tuple[str, ...]:
+    """Return the estimators of the min-max kernel."""
+    if kernel.form == "dot":
+        raise ParameterError(
+            "Tanimoto(form='dot') has no random features: take Tanimoto(), the same kernel of bits, or landmarks of "
+            "kernattn.features.nystrom"
+        )
+    return rows_of(kernel)
+
+
+def _by_values(request: Request) -> FeatureMap:
+    """Return the map that is asked for; by "auto" that of counts, unless there are data that are none."""
+    data, name = request.data, request.estimator
+    if data is not None:
+        request.kernel.check_domain("data", data.rows)
+    if name == "auto":
+        name = "minwise" if data is None or np.all(data.rows == np.floor(data.rows)) else "consistent"
+    return draw(request, name)
 
 
 def _composite(request: Request) -> FeatureMap:
@@ -73,6 +104,7 @@ FAMILIES: dict[type[Kernel], Family] = {  # kernels that are not here need a spe
     Scaled: Family(lambda kernel: estimators(kernel.kernel), _composite),
     SkewedChi2: Family(lambda kernel: spectral_estimators(Sech()), _of_logarithms),
     Sum: COMPOSITE,
+    Tanimoto: Family(_sets_of, _by_values),
 }
 
 

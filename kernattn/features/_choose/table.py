@@ -23,13 +23,19 @@ from kernattn.features._polynomial.sketches import (
     TensorSketch,
     TensorSRHT,
 )
+from kernattn.features._sets.consistent import ConsistentSampling
+from kernattn.features._sets.minwise import MinwiseHashing
 from kernattn.features._spectral.spectra import has_normal_frequencies, has_spectrum
 from kernattn.features._spectral.trigonometric import Phase, Trigonometric
-from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Polynomial
+from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Polynomial, Tanimoto
 
 
 def _only(kind: type[Kernel]) -> Callable[[Kernel], bool]:
     return lambda kernel: isinstance(kernel, kind)
+
+
+def _of_minima(kernel: Kernel) -> bool:
+    return isinstance(kernel, Tanimoto) and kernel.form == "minmax"
 
 
 def _tilt(request: Request) -> dict[str, Any]:
@@ -124,6 +130,8 @@ ESTIMATORS: dict[str, Estimator] = {
     "rademacher_sketch": Estimator(RademacherSketch, _only(Polynomial), projected=False),
     "gaussian_sketch": Estimator(GaussianSketch, _only(Polynomial)),
     "exact": Estimator(Monomials, _only(Polynomial), projected=False),
+    "minwise": Estimator(MinwiseHashing, _of_minima, projected=False),
+    "consistent": Estimator(ConsistentSampling, _of_minima, projected=False),
 }
 
 

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-DOT, SQUARED, MANHATTAN = 0, 1, 2
-"""Measures of x and y: x.y, |x - y|^2, sum_i |x_i - y_i|."""
+DOT, SQUARED, MANHATTAN, MINIMA = 0, 1, 2, 3
+"""Measures of x and y: x.y, |x - y|^2, sum_i |x_i - y_i|, sum_i min(x_i, y_i)."""
 
 EXPONENTIAL, POWER, MATERN = 0, 1, 2
 """Functions of a measure u: e^(number u); (u + number)^degree; p(s) e^-s with s^2 = number u and p of degree 0 to 2."""

@@ -14,7 +14,7 @@ from kernattn.ops._numba.codegen.vectors import load, store
 from kernattn.ops._numba.tiles.products import register_block, transpose
 from kernattn.ops._numba.tiles.rows import as_read
 from kernattn.ops._numba.tiles.stream import STREAMED, settle, stream
-from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRATIC, SQUARED
+from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MANHATTAN, MATERN, QUADRATIC, SQUARED
 
 
 def _square(k, a, b, total):
@@ -30,8 +30,14 @@ def _absolute(k, a, b, total):
     return k.builder.fadd(total, k.builder.call(function, [k.builder.fsub(a, b)]))
 
 
-_dots = register_block(TALL, 2)
-_squares, _absolutes = register_block(TALL, 2, _square), register_block(TALL, 2, _absolute)
+def _least(k, a, b, total):
+    """Return total + min(a, b)."""
+    least = k.builder.select(k.builder.fcmp_ordered("<", a, b), a, b)
+    return k.builder.fadd(total, least)
+
+
+_dots, _squares = register_block(TALL, 2), register_block(TALL, 2, _square)
+_absolutes, _minima = register_block(TALL, 2, _absolute), register_block(TALL, 2, _least)
 
 
 @inner
@@ -48,8 +54,10 @@ def measures(measure, x, y, dim, chain, tile, row, columns):
                 _dots(x, a, 1, TALL, y, b, wide, tile, j, row, depth, low > 0)
             elif measure == SQUARED:
                 _squares(x, a, 1, TALL, y, b, wide, tile, j, row, depth, low > 0)
-            else:
+            elif measure == MANHATTAN:
                 _absolutes(x, a, 1, TALL, y, b, wide, tile, j, row, depth, low > 0)
+            else:
+                _minima(x, a, 1, TALL, y, b, wide, tile, j, row, depth, low > 0)
 
 
 @inner

@@ -1,13 +1,15 @@
 """Functions of measures of pairs in array-API; what is made of y alone serves many blocks of x."""
 
+from functools import reduce
 from math import sqrt
+from operator import add
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, namespace
-from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRATIC, SQUARED, Form
+from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, MINIMA, QUADRATIC, SQUARED, Form
 
 SOME = 64  # rows of y, or up to twice as many, whose median is amid all of them
 
@@ -72,10 +74,13 @@ def measured(xp: ModuleType, x: Array, y: tuple[Array, ...], measure: int) -> Ar
         x = x - centre
         norms = xp.sum(x * x, axis=-1, keepdims=True) + norms  # by themselves: rounded alike for K_ij and K_ji
         return xp.clip(norms + xp.matmul(-2.0 * x, across), min=0.0)
-    total = xp.abs(x[..., :, None, 0] - y[0][..., 0, None, :])
-    for i in range(1, x.shape[-1]):
-        total = total + xp.abs(x[..., :, None, i] - y[0][..., i, None, :])
-    return total
+    terms = (
+        xp.minimum(x[..., :, None, i], y[0][..., i, None, :])
+        if measure == MINIMA
+        else xp.abs(x[..., :, None, i] - y[0][..., i, None, :])
+        for i in range(x.shape[-1])
+    )
+    return reduce(add, terms)
 
 
 def _centre(xp: ModuleType, y: Array) -> tuple[Array, Array, Array]:

@@ -1,0 +1,1 @@
+"""Random features of the min-max kernel, for sets, counts and weights."""

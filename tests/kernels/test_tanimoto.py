@@ -1,0 +1,88 @@
+"""The Tanimoto kernel of bits in every form that they come in, against SciPy; empty rows, scales, and refusals."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.spatial.distance import cdist
+
+import kernattn as ka
+from kernattn import errors
+
+K = ka.kernels
+FORMS = [K.Tanimoto(), K.Tanimoto("dot")]
+RNG = np.random.default_rng(0)
+BITS = RNG.random((40, 70)) < 0.1
+BITS[[3, 5]] = False
+WEIGHTS = np.where(RNG.random((9, 33)) < 0.5, RNG.random((9, 33)), 0.0)
+READ = [
+    np.asarray,
+    lambda x: x.astype(np.uint8),
+    lambda x: x.astype(np.int64),
+    lambda x: x.astype(np.float64),
+    sparse.csr_array,
+    lambda x: sparse.csr_matrix(x.astype(np.uint8)),
+    lambda x: sparse.csr_array(x.astype(np.float64)),
+]
+
+
+@pytest.mark.parametrize("kernel", FORMS, ids=repr)
+@pytest.mark.parametrize("read", READ)
+def test_bits_are_those_of_scipy(kernel, read):
+    x = read(BITS)
+    y, wanted = x[:7], 1 - cdist(BITS, BITS, "jaccard")
+    dtype = "float64" if x.dtype == np.float64 else "float32"
+    v = RNG.standard_normal((7, 2)).astype(dtype)
+    for got, expected in (
+        (kernel(x), wanted),
+        (kernel(x, y), wanted[:, :7]),
+        (kernel.diag(x), np.ones(40)),
+        (kernel.pairs(x[:20], x[20:]), np.diag(wanted[:20, 20:])),
+        (kernel.matmul(x, y, v), wanted[:, :7].astype(dtype) @ v),
+    ):
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got, expected, rtol=1e-12 if dtype == "float64" else 1e-5, atol=1e-7)
+    assert kernel(x)[3, 5] == 1
+    assert not np.delete(kernel(x)[3], [3, 5]).any()
+
+
+@pytest.mark.parametrize("kernel", FORMS, ids=repr)
+@pytest.mark.parametrize("octaves", [-1000, -100, 100, 1000])
+def test_scale_does_not_count(kernel, octaves):
+    scaled = np.ldexp(WEIGHTS, octaves)
+    np.testing.assert_allclose(kernel(scaled), kernel(WEIGHTS), rtol=1e-13)
+    np.testing.assert_allclose(kernel.pairs(scaled, scaled[::-1]), kernel.pairs(WEIGHTS, WEIGHTS[::-1]), rtol=1e-13)
+    np.testing.assert_allclose(kernel(scaled, WEIGHTS), 0, atol=1e-25)  # of lengths that have nothing in common
+
+
+def test_a_row_of_ordinary_numbers_beside_a_huge_one():
+    x = np.concatenate([WEIGHTS, np.full((1, 33), 1e308)])
+    for kernel in FORMS:
+        np.testing.assert_allclose(kernel(x)[:-1, :-1], kernel(WEIGHTS), rtol=1e-14)
+        assert kernel(x)[-1, -1] == 1
+
+
+def test_negative_numbers_are_for_the_dot_form_alone():
+    x = RNG.standard_normal((6, 4))
+    products, squares = x @ x.T, np.sum(x**2, axis=1)
+    wanted = products / (squares[:, None] + squares - products)
+    np.testing.assert_allclose(K.Tanimoto("dot")(x), wanted, rtol=1e-12)
+    assert K.Tanimoto("dot").signed > K.Tanimoto().signed
+    for bad in (-1.0, np.nan, np.inf):
+        for rows in (np.full((2, 3), bad), sparse.csr_array(np.full((2, 3), bad))):
+            with pytest.raises(errors.ParameterError, match="y must hold finite numbers that are not negative"):
+                K.Tanimoto()(abs(x[:, :3]), rows)
+    with pytest.raises(errors.ParameterError, match="form must be"):
+        K.Tanimoto("cosine")
+
+
+def test_algebra_takes_bits_where_all_members_do():
+    both = 2 * K.Tanimoto() + K.Tanimoto("dot") * K.Tanimoto()
+    np.testing.assert_allclose(both(BITS), both(BITS.astype(np.float32)))
+    with pytest.raises(errors.DTypeError, match="bool"):
+        (K.Tanimoto() + K.Gaussian())(BITS)
+
+
+def test_landmarks_of_bits_in_csr():
+    csr = sparse.csr_array(BITS.astype(np.float64))
+    phi = ka.features.nystrom(csr, K.Tanimoto(), 40, rng=0)
+    np.testing.assert_allclose(phi(csr) @ phi(csr).T, K.Tanimoto()(csr), atol=1e-12)
