@@ -8,7 +8,7 @@ from typing import final
 
 from kernattn._arrays.namespaces import Array, anywhere, namespace
 from kernattn._runtime.checks import one_of
-from kernattn._sums.units import in_units, shifted
+from kernattn._sums.units import in_units, shift_octaves
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
@@ -108,7 +108,7 @@ def _of_products(rows: Rows) -> Array:
     if rows.cross:
         b, y_squares = xp.matrix_transpose(b), xp.matrix_transpose(y_squares)
     apart = a - b  # a row of zeros has none: its squares are 0 in any unit
-    squares = shifted(xp, x_squares, apart) + shifted(xp, y_squares, -apart)
+    squares = shift_octaves(xp, x_squares, apart) + shift_octaves(xp, y_squares, -apart)
     return _share(xp, shared, (squares if rows.cross else squares[..., 0]) - shared)
 
 

@@ -147,7 +147,8 @@ class SetFeatures(FeatureMap):
 
     @final
     def _variance(self, x: Float64, y: Float64) -> Float64:
-        return (1 - self._mean(x, y) ** 2) / self.keys.shape[1]
+        variance: Float64 = (1 - self._mean(x, y) ** 2) / self.keys.shape[1]
+        return variance
 
     @final
     def _terms(self, x: Float64, y: Float64) -> Terms:
