@@ -218,6 +218,19 @@ def test_maps_check_their_input():
         (lambda: ka.put_states(ka.initial_state(DRAWN, (3,), 2, x(1, 4)), [0], [None]), "ka.stack_states"),
         (lambda: ka.take_states(ka.initial_state(DRAWN, (3,), 2, x(1, 4)), np.eye(3)), "index must be"),
         (lambda: ka.kernel_attention(x(3, 4), x(3, 4), x(3, 4), ka.kernels.Gaussian(), mask=None), "key_mask"),
+        (lambda: ka.random_features("softmax", 4, 16), "KERNELS[name]()"),
+        (lambda: ka.random_features(ka.kernels.Softmax(), 4, 16, "FAVOR++"), "'optimal_positive'"),
+        (lambda: ka.random_features(ka.kernels.Softmax(), 4, 16, "elu + 1"), "ka.features.elu1()"),
+        (lambda: ka.linear_attention(x(3, 4), x(3, 4), x(3, 4), ka.features.elu1), "call it"),
+        (lambda: ka.linear_attention(x(3, 4), x(3, 4), x(3, 4), np.exp), "from_function"),
+        (lambda: ka.attention.window_attention(x(3, 4), x(3, 4), x(3, 4), DRAWN, window_size=2), "window here"),
+        (lambda: ka.softmax_attention(x(3, 4), x(3, 4), x(3, 4), window=2), "ka.patterns.local(left, right)"),
+        (
+            lambda: ka.gated_linear_attention(x(3, 4), x(3, 4), x(3, 4), use_qk_l2norm_in_kernel=True),
+            "l2_normalise here",
+        ),
+        (lambda: ka.gated_linear_attention(x(3, 4), x(3, 4), x(3, 4), output_final_state=True), "always returned"),
+        (lambda: ka.transformer.transfer({}, None, [], features=8), "num_features here"),
     ],
 )
 def test_names_of_other_libraries_are_told(call, words):
@@ -256,11 +269,23 @@ def test_what_is_looked_for_in_kernattn_itself_is_told(name):
             assert callable(getattr(getattr(ka, room), member) if member else getattr(ka, room))
 
 
+@pytest.mark.parametrize("room", ["attention", "features"])
+def test_functions_of_attention_and_of_kernels_say_which_keywords_they_take(room):
+    """Every public function of queries, or of a kernel and data, names its parameters to who gives another."""
+    room = getattr(ka, room)
+    public = [each for each in map(room.__dict__.get, room.__all__) if inspect.isfunction(each)]
+    found = [each for each in public if {"q", "data"} & set(inspect.signature(each).parameters)]
+    assert len(found) > 3
+    for function in found:
+        with pytest.raises(TypeError, match=rf"^{function.__name__}\(\) got .* 'nothing': it takes .*"):
+            function(nothing=1)
+
+
 def test_every_parameter_that_is_told_is_one():
     """What stands for a keyword is a parameter of a public function or class."""
-    rooms = (ka, ka.features, ka.kernels, ka.patterns, ka.solvers)
+    rooms = (ka, ka.attention, ka.features, ka.kernels, ka.patterns, ka.solvers)
     public = [getattr(room, name) for room in rooms for name in room.__all__]
-    takes = {"random_state", "ridge"}  # of estimators, whose test is beside them
+    takes = {"random_state", "ridge", "seed"}  # of estimators and of a module, whose tests are beside them
     takes |= {name for each in public if inspect.isfunction(each) for name in inspect.signature(each).parameters}
     takes |= {name for each in ka.kernels.KERNELS.values() for name in inspect.signature(each).parameters}
     assert {name for told in elsewhere.KEYWORDS.values() for name in told} <= takes
@@ -270,7 +295,7 @@ def test_every_name_that_is_told_is_one():
     names = {"kernel": ka.kernels.KERNELS, "projection": ka.projections.PROJECTIONS, "method": ka.features.LANDMARKS}
     names["loss"] = LOSSES
     names["estimator"] = (*ka.features.ESTIMATORS, *ka.features.LANDMARKS)
-    known = {each for group in names.values() for each in group} | {"orthogonal", "precomputed"}
+    known = {each for group in names.values() for each in group} | {"learned", "orthogonal", "precomputed"}
     for name, told in elsewhere.NAMES.items():
         assert not told.keys() & set(names[name]) - set(ka.features.LANDMARKS)
         for text in told.values():

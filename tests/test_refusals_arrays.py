@@ -143,3 +143,32 @@ def test_states_that_do_not_fit_themselves(parts):
     ):
         with refused(errors.StateMismatchError, "must hold s (..., M, e)"):
             call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: ka.random_features(K.Softmax(), 4, 8, data=x, rng=0)(x),
+        lambda x: ka.features.fit(K.Softmax(), x, 8, rng=0)(x),
+        ka.kernels.usual_lengthscale,
+        lambda x: ka.solvers.kernel_ridge(x, x[:, 0], K.Gaussian(), num_landmarks=2, penalty=1.0).weights,
+        lambda x: DRAWN.variance(x, x),
+    ],
+)
+def test_numbers_that_are_traced_cannot_be_read(call):
+    """What decides on the host says so of an array of jit, and where to call it instead."""
+    jax = pytest.importorskip("jax")
+    with refused(errors.ParameterError, "known", "traced", "outside of"):
+        jax.jit(call)(jax.numpy.ones((40, 4)))
+
+
+def test_a_pair_in_a_list():
+    with refused(errors.DTypeError, "tuple (queries, keys)", "list of 2"):
+        ka.random_features(K.Softmax(), 4, 8, data=[np.ones((9, 4)), np.ones((9, 4))])
+
+
+def test_a_map_with_numbers_that_are_given_is_shown_in_a_line(tmp_path):
+    learnt = ka.with_numbers(DRAWN, omega=np.ones_like(DRAWN.spec.omega))
+    with refused(errors.ParameterError, "save `base`") as told:
+        learnt.save(tmp_path / "map.npz")
+    assert "\n" not in str(told.value)

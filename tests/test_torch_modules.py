@@ -359,8 +359,11 @@ def test_what_was_saved_is_checked(state):
 
 def test_tensors_are_checked():
     module, (q, k, v) = LinearAttention(), heads()
-    with pytest.raises(DTypeError, match="phi"):
+    with pytest.raises(DTypeError, match=r"phi must be a FeatureMap, such as .*elu1\(\)"):
         LinearAttention("elu1")
+    for name, told in (("rng", "seed here"), ("nb_features", "num_features here"), ("is_causal", "causal here")):
+        with pytest.raises(TypeError, match=rf"FavorAttention\(\) got .* {name!r}: that is {told}"):
+            FavorAttention(**{name: 1})
     with pytest.raises(ShapeError, match=r"q must be \(batch, heads, n, d\)"):
         module(q[0], k, v)
     with pytest.raises(ShapeError, match=r"key_mask must be \(batch, l\)"):

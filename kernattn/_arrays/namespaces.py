@@ -212,16 +212,21 @@ def frozen(values: Float64) -> Float64:
     return values
 
 
-def to_numpy64(array: Array) -> Float64:
-    """Return a float64 copy on the host."""
-    if compat.is_torch_array(array):
-        array = array.detach().cpu().double().numpy()
-    elif compat.is_cupy_array(array):
-        array = array.get()
-    elif not isinstance(array, np.ndarray) and not compat.is_jax_array(array):
-        check_computed("an array", array)
-        array = np.from_dlpack(array)
-    return np.array(array, dtype=np.float64)
+def to_numpy64(array: Array, name: str = "an array") -> Float64:
+    """Return a float64 copy on the host; `name` is what an error calls an array whose numbers are not known."""
+    if isinstance(array, np.ndarray):
+        return np.array(array, dtype=np.float64)
+    check_computed(name, array)
+    try:
+        if compat.is_torch_array(array):
+            array = array.detach().cpu().double().numpy()
+        elif compat.is_cupy_array(array):
+            array = array.get()
+        elif not compat.is_jax_array(array):
+            array = np.from_dlpack(array)
+        return np.array(array, dtype=np.float64)
+    except (TypeError, RuntimeError) as error:  # of JAX, of PyTorch
+        raise _unknown(name, array) from error
 
 
 def check_computed(name: str, array: Array) -> None:
@@ -247,10 +252,14 @@ def on_host(name: str, array: Array) -> NDArray[Any]:
             array = np.from_dlpack(array)
         return np.asarray(array).astype(dtype, copy=False)
     except (TypeError, RuntimeError) as error:  # of JAX, of PyTorch
-        raise ParameterError(
-            f"{name} must hold numbers that are known, as plans are made from them on the host; "
-            f"got a traced {type(array).__name__}"
-        ) from error
+        raise _unknown(name, array) from error
+
+
+def _unknown(name: str, array: Array) -> ParameterError:
+    return ParameterError(
+        f"{name} must hold numbers that are known, as they are read on the host; got a traced {type(array).__name__}: "
+        "call this outside of what is traced, such as jit, grad and vmap"
+    )
 
 
 def like(values: Float64, array: Array) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._runtime.elsewhere import hint_at
+from kernattn._runtime.elsewhere import hint_at, object_meant
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 
 HUGE = 1e100  # the largest size of a map's numbers: their squares and products do not overflow
@@ -74,10 +74,8 @@ def _encodes(text: str) -> bool:
 def instance_of(name: str, value: Any, kind: type, example: str = "") -> None:
     """Raise unless `value` is of a class of kernattn; this error says everywhere that it is another object."""
     if not isinstance(value, kind):
-        itself = (
-            ": write its parameters in brackets after it" if isinstance(value, type) and issubclass(value, kind) else ""
-        )
-        raise DTypeError(f"{name} must be a {kind.__name__}{example and f', {example}'}; got {shown(value)}{itself}")
+        hint = object_meant(value, kind)
+        raise DTypeError(f"{name} must be a {kind.__name__}{example and f', {example}'}; got {shown(value)}{hint}")
 
 
 def array_of(value: Any) -> NDArray[Any]:

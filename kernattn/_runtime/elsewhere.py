@@ -11,6 +11,7 @@ _GAUSSIAN = "that is 'gaussian' here"
 _FOURIER = "random Fourier features are 'trigonometric', and 'phase' with one cosine for each frequency"
 _ORTHOGONAL = "orthogonal random features are 'trigonometric' with projection='orthogonal'"
 _FAVOR = "FAVOR+ is 'positive' with projection='orthogonal'"
+_FIXED = "that map estimates no kernel, and is not drawn: ka.features.elu1(), relu() and exp() make such maps"
 _LANDMARKS = (
     "landmarks at random are 'uniform', better ones 'rpcholesky': as estimator= in kernattn.sklearn, as method= of "
     "ka.features.nystrom"
@@ -39,6 +40,10 @@ NAMES: dict[str, dict[str, str]] = {  # by parameter, in small letters without s
         "favor": _FAVOR,
         "favor+": _FAVOR,
         "performer": _FAVOR,
+        "favor++": "FAVOR++ is 'optimal_positive'",
+        "favor#": "FAVOR# is 'favor_sharp', and 'favor_sharp_asymmetric' of queries and keys",
+        "hedgehog": "features that are fitted are 'learned', of data=, or ka.features.fit",
+        **dict.fromkeys(("elu", "elu+1", "elu1", "exp", "relu"), _FIXED),
         "nystroem": _LANDMARKS,
         "nystrom": _LANDMARKS,
         **dict.fromkeys(("greedy", "kmeans", "leverage", "minibatchkmeans", "rpcholesky", "uniform"), _LANDMARKS),
@@ -57,13 +62,18 @@ NAMES: dict[str, dict[str, str]] = {  # by parameter, in small letters without s
 }
 
 _FEATURES = {"num_features": "that is num_features here", "num_landmarks": "that is num_landmarks here"}
-_SEED = {"random_state": "that is random_state here, as in scikit-learn", "rng": "that is rng here"}
+_SEED = {
+    "random_state": "that is random_state here, as in scikit-learn",
+    "rng": "that is rng here",
+    "seed": "that is seed here",
+}
 _PENALTY = {
     "ridge": "that is ridge here",
     "penalty": "that is penalty here",
     "penalties": "these are penalties here",
     "noise": "that is noise**2 here",
 }
+_DECAY = "write g= or gk=, the logarithm of the decay"
 _CAUSAL = {
     "causal": "that is causal here",
     "phi": "ka.causal_linear_attention is causal, ka.linear_attention is not",
@@ -74,15 +84,30 @@ _MASK = {
     "pattern": f"write {_PATTERN}, or key_mask and key_bias for what holds of a key in all rows",
     "key_mask": f"key_mask is True where there is a key; any other mask takes ka.softmax_attention with {_PATTERN}",
 }
+_BIAS = {"key_bias": "key_bias is a bias of each key; there is none of pairs"}
+_ALWAYS = {
+    "state": "the state is always returned, after the outputs",
+    "phi": "ka.causal_linear_attention returns the state",
+}
+_NORMALISE = {"l2_normalise": "that is l2_normalise here"}
+_WINDOW = {
+    "left": "write left= and right=, how far a row sees back and ahead",
+    "window": "that is window here",
+    "pattern": "write pattern=ka.patterns.local(left, right), how far a row sees back and ahead",
+}
 _HEADS = {"q": "heads are a leading axis: (..., heads, n, d), and leading axes broadcast"}
 
 KEYWORDS: dict[str, dict[str, str]] = {  # and by the parameter that takes its place
     "gamma": {"lengthscale": "write lengthscale = 1 / sqrt(2 gamma) for a Gaussian kernel, 1 / gamma for a Laplacian"},
     **{key: {"lengthscale": "that is lengthscale here"} for key in ("length_scale", "sigma", "bandwidth")},
-    **dict.fromkeys(("n_components", "n_features", "nb_features", "m"), _FEATURES),
-    **{key: {"dim": "that is dim here"} for key in ("d", "in_features", "input_dim", "head_dim")},
+    **dict.fromkeys(("n_components", "n_features", "nb_features", "features", "m"), _FEATURES),
+    **{
+        key: {"dim": "that is dim here"}
+        for key in ("d", "in_features", "input_dim", "head_dim", "dim_head", "dim_heads")
+    },
+    **{key: {"projection": "that is projection='orthogonal', the default"} for key in ("orthogonal", "ortho")},
     **dict.fromkeys(("penalty", "reg", "lam", "weight_decay"), _PENALTY),
-    "alpha": {**_PENALTY, "coverage": "that is 1 - coverage here"},
+    "alpha": {**_PENALTY, "coverage": "that is 1 - coverage here", "gk": _DECAY},
     "C": {"ridge": "C is 1 / ridge here", "penalty": "C is 1 / penalty here"},
     **dict.fromkeys(("random_state", "rng", "seed"), _SEED),
     "sample_weight": {"weights": "that is weights here"},
@@ -97,10 +122,13 @@ KEYWORDS: dict[str, dict[str, str]] = {  # and by the parameter that takes its p
     **{key: {"q": "no weights are dropped here"} for key in ("dropout", "dropout_p")},
     **dict.fromkeys(("num_heads", "n_heads", "enable_gqa"), _HEADS),
     "scale": {"phi": "the scale is the kernel's, as in ka.random_features(ka.kernels.Softmax(scale=...), ...)"},
-    **{key: {"gk": "write g= or gk=, the logarithm of the decay"} for key in ("decay", "gate", "forget")},
+    **{key: {"gk": _DECAY} for key in ("decay", "gate", "forget")},
     "pattern": {"phi": "patterns are of exact weights: ka.softmax_attention takes one"},
     "delta": {"epsilon": "that is epsilon here"},
-    **{key: {"left": "write left= and right=, how far a row sees back and ahead"} for key in ("window", "window_size")},
+    **dict.fromkeys(("window", "window_size", "sliding_window"), _WINDOW),
+    **dict.fromkeys(("bias", "attn_bias"), _BIAS),
+    **dict.fromkeys(("l2_normalize", "normalise", "normalize", "use_qk_l2norm_in_kernel"), _NORMALISE),
+    **dict.fromkeys(("output_final_state", "return_state"), _ALWAYS),
     "initial_state": {"state": "that is state here"},
     "cu_seqlens": {"segment_ids": "write segment_ids, which names the sequence of each token"},
 }
@@ -108,11 +136,18 @@ KEYWORDS: dict[str, dict[str, str]] = {  # and by the parameter that takes its p
 WHERE: dict[str, str] = {  # names that are looked for in kernattn itself
     **{name: f"ka.kernels.{name}" for name in ("Cauchy", "Gaussian", "Laplacian", "Matern", "Polynomial", "Softmax")},
     **dict.fromkeys(("RBF", "rbf_kernel"), "ka.kernels.Gaussian"),
-    **{name: f"ka.features.{name}" for name in ("nystrom", "hilbert", "quadrature", "recommend", "elu1", "estimators")},
+    **{
+        name: f"ka.features.{name}"
+        for name in ("nystrom", "hilbert", "quadrature", "recommend", "elu1", "relu", "estimators", "fit")
+    },
     **{name: f"ka.solvers.{name}" for name in ("gp", "kernel_ridge", "logistic", "moments", "pca", "ridge")},
     "RBFSampler": "kernattn.sklearn.RandomFeatures",
     "Nystroem": "kernattn.sklearn.NystromFeatures",
     "scaled_dot_product_attention": "ka.softmax_attention",
+    **{
+        f"{name}_attention": f"ka.attention.{name}_attention"
+        for name in ("compressed", "linformer", "lsh", "nystrom", "routing", "scatterbrain", "window")
+    },
     "save": "the method save of a map, and ka.save_state",
 }
 
@@ -131,6 +166,18 @@ def hint_at(name: str, value: Any, allowed: Iterable[str] = ()) -> str:
         return f": {known[text]}"
     near = get_close_matches(value.lower(), allowed, 1, 0.8)
     return f": did you mean {near[0]!r}?" if near else ""
+
+
+def object_meant(value: Any, kind: type) -> str:
+    """Return a hint, after a colon, at the object of a class of kernattn that a value of another stands for."""
+    if isinstance(value, type) and issubclass(value, kind):
+        return ": write its parameters in brackets after it"
+    if kind.__name__ == "Kernel" and isinstance(value, str):
+        return ": names of kernels are for kernattn.sklearn; ka.kernels.KERNELS[name]() is the kernel"
+    if kind.__name__ == "FeatureMap" and callable(value):
+        ours = str(getattr(value, "__module__", "")).startswith("kernattn.features.")
+        return ": call it, it returns one" if ours else ": ka.features.from_function makes one of a function of rows"
+    return ""
 
 
 def instead_of(name: str, takes: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from kernattn._arrays.autocast import without_autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace, without_flags
 from kernattn._arrays.plain import on_plain
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn.attention._gated import GatedState, gated_arguments
 from kernattn.errors import StateMismatchError
 from kernattn.ops.gated import OP
@@ -26,6 +27,7 @@ class GatedStretch(NamedTuple):
 
 
 @traceable("gated_state")
+@told_keywords
 @on_plain
 @np.errstate(over="ignore")
 def gated_state(

@@ -8,6 +8,7 @@ from kernattn._arrays.bridge import autocast
 from kernattn._arrays.door import crossed_at_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._sums.peaked import LinearState, LogNormaliser, log_normaliser
 from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._decayed import decayed_causal
@@ -152,6 +153,7 @@ def causal_linear_attention(
 
 
 @traceable("causal_with_lse")
+@told_keywords
 def causal_with_lse(
     q: Array,
     k: Array,

@@ -10,6 +10,7 @@ from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace
 from kernattn._arrays.plain import on_plain
 from kernattn._runtime.checks import check_room, positive_integer, shown
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._sums.peaked import LinearState, LogNormaliser, empty, log_normaliser, merge
 from kernattn.attention._check import check_arrays, check_map, feature_map
 from kernattn.attention._check_states import check_draws, check_is_state, linear_state
@@ -160,6 +161,7 @@ def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None
 
 
 @traceable("attend_with_lse")
+@told_keywords
 def attend_with_lse(
     state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None = None
 ) -> tuple[Array, LogNormaliser]:

@@ -1,12 +1,13 @@
 """Checks of the data that a map is chosen by."""
 
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernattn._arrays.csr import check_csr
 from kernattn._arrays.namespaces import Array, Float64, check_computed, check_floating, namespace, to_numpy64
-from kernattn.errors import EmptyInputError, ParameterError, ShapeError
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 
 SIDES = ("queries", "keys")
 SAMPLE = 64  # rows whose pairs decide
@@ -35,7 +36,7 @@ def checked_data(data: Array, dim: int | None = None, name: str = "data") -> Flo
         raise ShapeError(f"{name} must be (n, d{'' if dim is None else f' = {dim}'}); got shape {tuple(data.shape)}")
     if 0 in data.shape:
         raise EmptyInputError(f"{name} must have rows and columns; got shape {tuple(data.shape)}")
-    sample = to_numpy64(data)
+    sample = to_numpy64(data, name)
     if not np.isfinite(sample).all():
         row = int(np.argmin(np.isfinite(sample).all(axis=1)))
         raise ParameterError(f"{name} must be finite; it holds NaN or infinity in row {row}")
@@ -53,6 +54,8 @@ def checked_csr(data: Any) -> Any:
 
 def check_inputs(data: Array | tuple[Array, Array], dim: int | None = None) -> Data:
     """Return rows (n, d), or a pair (queries, keys) of such; an array that is no pair stands for both."""
+    if isinstance(data, list) and len(data) == 2 and not any(isinstance(side, list | Real) for side in data):
+        raise DTypeError("data must be an array (n, d) or a tuple (queries, keys) of such; got a list of 2")
     if not isinstance(data, tuple):
         rows = checked_data(data, dim)
         return Data(rows, rows, rows)

@@ -14,6 +14,7 @@ from kernattn._maps.chains import Chains
 from kernattn._maps.learnt import NUMBERS, LearntSpec
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import instance_of, shown
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.lazy import lazy
 from kernattn._runtime.random import RNG
 from kernattn.errors import ParameterError, ShapeError
@@ -184,6 +185,7 @@ def kernel_ratio(phi: LearntMap) -> Array | None:
 
 
 @traceable("with_numbers")
+@told_keywords
 def with_numbers(
     phi: FeatureMap,
     *,

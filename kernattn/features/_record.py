@@ -16,6 +16,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64, frozen
 from kernattn._runtime.archive import Archive, open_archive, save_archive
+from kernattn._runtime.checks import shown
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
 
 FORMAT = "kernattn map 1"
@@ -92,8 +93,8 @@ def save(value: Any, path: str | PathLike[str]) -> None:
 
     def refuse(other: Any) -> Any:
         raise ParameterError(
-            f"a map with {other!r} cannot be saved: files hold maps as they were drawn, and functions that have a name "
-            "in kernattn. Of a map of with_numbers, save `base`, and `numbers` beside it"
+            f"a map with {shown(other)} cannot be saved: files hold maps as they were drawn, and functions that have a "
+            "name in kernattn. Of a map of with_numbers, save `base`, and `numbers` beside it"
         )
 
     arrays: dict[str, Float64] = {}

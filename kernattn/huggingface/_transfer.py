@@ -12,6 +12,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from kernattn._arrays.namespaces import namespace
 from kernattn._runtime.checks import instance_of
 from kernattn._runtime.deprecated import old_arguments
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
@@ -32,6 +33,7 @@ NOTED = "kernattn_transfer"  # where a model's config says which maps it has
 ASKED = "attn_implementation"  # by which the config of a model that is loaded asks for attention
 
 
+@told_keywords
 @old_arguments(seed="rng")
 def transfer(
     model: nn.Module,

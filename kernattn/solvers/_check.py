@@ -13,6 +13,7 @@ from kernattn._arrays.namespaces import (
     check_floating,
     indices,
     namespace,
+    on_host,
     to_numpy64,
     widest,
 )
@@ -49,7 +50,8 @@ def check_finite(name: str, rows: Array) -> None:
     xp, bad = namespace(array=array), []
     for here in strips(array.shape[0]):
         good = xp.isfinite(array[here, ...])
-        if not bool(xp.all(good)):
+        whole = xp.all(good)
+        if not (whole if isinstance(whole, np.bool_) else on_host(name, whole)):
             least = to_numpy64(xp.astype(good, xp.float32)).reshape(good.shape[0], -1).min(axis=1)
             bad += (here.start + np.flatnonzero(least == 0)).tolist()
     if bad and is_sparse(rows):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from kernattn._maps.chains import Chains
 from kernattn._runtime.checks import boolean, instance_of, positive_integer, shown, whole_number
+from kernattn._runtime.elsewhere import ToldKeywords
 from kernattn.attention import LinearState, causal_linear_attention, linear_attention, linear_attention_step
 from kernattn.errors import ParameterError, StateMismatchError
 from kernattn.features import FeatureMap, elu1, random_features, with_numbers
@@ -31,7 +32,7 @@ class _OfCall(NamedTuple):
     digest: Tensor
 
 
-class LinearAttention(nn.Module):
+class LinearAttention(ToldKeywords, nn.Module):
     r"""Linear attention of heads, :math:`o_i = \phi(q_i)^T \sum_j \phi(k_j) v_j^T \,/\, \phi(q_i)^T \sum_j \phi(k_j)`.
 
     Katharopoulos et al. (2020), eq. 5. Tensors are (batch, heads, n, d), as those of PyTorch's
@@ -68,7 +69,7 @@ class LinearAttention(nn.Module):
         super().__init__()
         if phi is None:
             phi = elu1()
-        instance_of("phi", phi, FeatureMap)
+        instance_of("phi", phi, FeatureMap, "such as kernattn.features.elu1()")
         self._phi, self.causal = _ready(phi), boolean("causal", causal)
 
     @property

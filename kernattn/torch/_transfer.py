@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from kernattn._runtime.checks import boolean, instance_of, positive_number, shown
 from kernattn._runtime.deprecated import old_arguments
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
@@ -223,6 +224,7 @@ class Swap:
 Swap.__module__ = "kernattn.torch"  # one class for the pages of this room and of huggingface's
 
 
+@told_keywords
 @old_arguments(seed="rng")
 def transfer(
     model: nn.Module,

@@ -12,6 +12,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, to_numpy64
 from kernattn._runtime.checks import instance_of
 from kernattn._runtime.deprecated import old_arguments
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
@@ -25,6 +26,7 @@ from kernattn.transformer._params import check_params
 from kernattn.transformer._parts import Params
 
 
+@told_keywords
 @old_arguments(seed="rng")
 def transfer(
     params: Params,

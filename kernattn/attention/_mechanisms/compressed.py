@@ -15,12 +15,14 @@ from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, wi
 from kernattn._plans.intervals import part_of
 from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import boolean, positive_integer
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn.attention._check import check_arrays, check_beside
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ShapeError
 
 
 @traceable("compressed_attention")
+@told_keywords
 @cast_once
 @without_flags
 def compressed_attention(

@@ -11,6 +11,7 @@ from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace, zero_masked
 from kernattn._runtime.checks import boolean, finite_number
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._sums.units import in_units
 from kernattn.attention._check import check_arrays
 from kernattn.attention._shapes import leading
@@ -22,6 +23,7 @@ SMALL = 1e-20  # squares of ordinary rows lie between it and its inverse
 
 
 @traceable("lsh_attention")
+@told_keywords
 @cast_once
 def lsh_attention(
     x: Array,

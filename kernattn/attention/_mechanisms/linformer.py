@@ -18,6 +18,7 @@ from kernattn._arrays.namespaces import (
     zero_masked,
 )
 from kernattn._runtime.checks import boolean, check_room, one_of, positive_integer
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG, generator
 from kernattn.attention._check import check_arrays, check_beside
 from kernattn.attention._shapes import leading
@@ -28,6 +29,7 @@ KINDS = ("gaussian", "pooling", "convolution")
 
 
 @traceable("linformer_attention")
+@told_keywords
 @cast_once
 @without_flags
 def linformer_attention(

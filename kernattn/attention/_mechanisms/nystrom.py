@@ -20,6 +20,7 @@ from kernattn._arrays.namespaces import (
 )
 from kernattn._runtime.checks import boolean, positive_integer
 from kernattn._runtime.deprecated import old_arguments
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn.attention._check import check_arrays
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError
@@ -27,6 +28,7 @@ from kernattn.errors import ParameterError
 
 @old_arguments(landmarks="num_landmarks")
 @traceable("nystrom_attention")
+@told_keywords
 @cast_once
 @without_flags
 def nystrom_attention(

@@ -21,6 +21,7 @@ from kernattn._arrays.namespaces import (
     zeros,
 )
 from kernattn._runtime.checks import boolean, finite_number, one_of, positive_integer
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn.attention._check import check_arrays
 from kernattn.attention._clusters import (
     Floats,
@@ -39,6 +40,7 @@ from kernattn.ops.block_softmax import OP
 
 
 @traceable("routing_attention")
+@told_keywords
 @cast_once
 def routing_attention(
     q: Array,
@@ -137,6 +139,7 @@ def routing_attention(
     return xp.reshape(_average_copies(out, members, hosts[0].shape[1]), (*lead, hosts[0].shape[1], v.shape[-1]))
 
 
+@told_keywords
 def update_centroids(centroids: Array, q: Array, k: Array, *, decay: float = 0.999) -> Array:
     r"""Return centroids that moved towards their tokens, :math:`\lambda \mu + (1 - \lambda) (\bar q + \bar k) / 2`.
 

@@ -10,6 +10,7 @@ from kernattn._arrays.namespaces import Array, without_flags, zero_masked
 from kernattn._plans.plan import Plan
 from kernattn._plans.streams import streams_of
 from kernattn._runtime.checks import boolean
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._mechanisms.hybrid import (
     bias_of,
@@ -27,6 +28,7 @@ from kernattn.features import FeatureMap
 
 
 @traceable("scatterbrain_attention")
+@told_keywords
 @cast_once
 @without_flags
 def scatterbrain_attention(

@@ -14,6 +14,7 @@ from kernattn._arrays.namespaces import Array, namespace, without_flags, zeros
 from kernattn._arrays.replay import Extreme, Witness
 from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import check_room, whole_number
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._sums.peaked import PeakedSum
 from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._linear import check_causal
@@ -44,6 +45,7 @@ from kernattn.ops.window_step import OP as STEP
 
 
 @traceable("window_attention")
+@told_keywords
 @cast_once
 @without_flags
 def window_attention(

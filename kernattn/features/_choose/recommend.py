@@ -13,6 +13,7 @@ from kernattn._arrays.namespaces import Array, without_warnings
 from kernattn._arrays.plain import on_plain
 from kernattn._runtime.checks import boolean, positive_integer, shown
 from kernattn._runtime.deprecated import old_order
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._choose.estimator import Request
@@ -165,6 +166,7 @@ class Recommendation:
         return "\n".join(lines)
 
 
+@told_keywords
 @old_order(Kernel, "kernel")
 @on_plain
 def recommend(

@@ -10,6 +10,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, frozen, namespace
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import host_array, instance_of, one_of, positive_integer, shown
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import DeterministicMap
@@ -81,6 +82,7 @@ class Quadrature(DeterministicMap):
         return bias_of(self.mean(x, y), self.kernel.pairs(x, y))
 
 
+@told_keywords
 def quadrature(kernel: Kernel, dim: int, level: int, rule: str = "tensor", data: Array | None = None) -> Quadrature:
     r"""Return features of :math:`\phi(x)^T \phi(y) = \sum_i w_i \cos \omega_i^T (x - y)`, a rule near k(x, y).
 
