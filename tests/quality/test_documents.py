@@ -81,6 +81,26 @@ def test_a_decision_opens_with_its_number_and_says_what_forced_it() -> None:
             assert f"\n**{part}" in text, (page, part)
 
 
+BRINGS = {  # what blocks of code use, and the extras that bring it
+    r"^import dask": "dask",
+    r"^(?:import|from) (?:torch|kernattn\.torch)": "torch|huggingface",
+    r"^import jax": "jax",
+    r"^(?:import|from) (?:transformers|kernattn\.huggingface)": "huggingface",
+    r"^from (?:sklearn|kernattn\.sklearn)": "sklearn|study",
+    r"\b(?:flights|diamonds)\(": "data",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_says_how_to_install_what_its_code_uses(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    code = "".join(content for kind, content in BLOCK.findall(text) if kind == "python")
+    for use, extra in BRINGS.items():
+        if re.search(use, code, re.MULTILINE):
+            told = re.search(rf"'\.\[[\w,]*\b(?:{extra})\b|extra `(?:{extra})`", text)
+            assert told, f"{use} is used, and no word said of '.[{extra}]'"
+
+
 def test_every_extra_is_told() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     told = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/guide/install.md").read_text(encoding="utf-8"), re.MULTILINE)
