@@ -48,7 +48,7 @@ def warn_of_growth(out: Array, k: Array, beta: Array, *others: Array | None) -> 
     if any(x is None or np.isnan(x).any() for x in seen):
         return
     keys, shares = (np.asarray(x, np.float64) for x in seen[:2])
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         most = np.max(shares * np.sum(keys**2, axis=-1))
     if most > MOST * 1.01:  # rounding of a norm is no growth
         warn_user(

@@ -115,7 +115,7 @@ def _find_closest(x: Floats, points: Floats) -> Integers:
     """Return the centroid nearest to each token (H, n), the first of equals."""
     directions = np.swapaxes(normalise_rows(points), -1, -2)  # (H, d, c)
     step = max(1, SCORES // (len(x) * points.shape[1]))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(under="ignore", invalid="ignore"):
         nearest = [np.argmax(x[:, at : at + step] @ directions, axis=-1) for at in range(0, x.shape[1], step)]
     return np.concatenate(nearest, axis=-1)
 
@@ -132,7 +132,7 @@ def _take_by(x: Floats, points: Floats, window: int, shown: Mask) -> Integers:
     across, opposites = np.swapaxes(normalise_rows(x), -1, -2), -normalise_rows(points)
     step, tokens = max(1, SCORES // (len(x) * x.shape[1])), []
     for at in range(0, points.shape[1], step):
-        with np.errstate(invalid="ignore"):
+        with np.errstate(under="ignore", invalid="ignore"):
             scores = opposites[:, at : at + step] @ across
         if shown is not None:
             scores = np.where(shown[:, None], scores, np.inf)

@@ -29,7 +29,7 @@ class GatedStretch(NamedTuple):
 @traceable("gated_state")
 @told_keywords
 @on_plain
-@np.errstate(over="ignore")
+@np.errstate(over="ignore", under="ignore")
 def gated_state(
     k: Array,
     v: Array,

@@ -71,7 +71,7 @@ def check_inputs(data: Array | tuple[Array, Array], dim: int | None = None) -> D
 
 def check_size(rows: Float64, scale: Float64) -> None:
     """Raise where rows are so large in the scale of a kernel that no map can be chosen by them."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         most = float(np.max(np.max(np.abs(rows), axis=0) * scale))
     if most > LARGEST:
         raise ParameterError(

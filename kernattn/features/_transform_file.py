@@ -241,7 +241,7 @@ def _compute(
     """Yield the features of the rows after those that are done."""
     with bar("transform_file", progress, unit="row", unit_scale=True, total=given.rows, initial=done) as shown_rows:
         for rows in given.blocks(done, block):
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", under="ignore"):
                 rows = rows.astype(dtype)
             bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
             if len(bad):

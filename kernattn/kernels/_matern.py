@@ -115,7 +115,7 @@ def matern(nu: float, s: Float64) -> Float64:
 
 def _by_bessel(nu: float, s: Float64) -> Float64:
     s = np.clip(s, TINY, 1e5)  # beyond which the kernel is 0
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         log_k = np.log(special.kve(nu, s)) - s
     known = ~np.isposinf(log_k)
     log: Float64 = (1 - nu) * np.log(2.0) - special.gammaln(nu) + nu * np.log(s) + np.where(known, log_k, 0.0)

@@ -70,7 +70,7 @@ class Pairwise(ABC):
 
     @final
     def _of(self, rows: Rows) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):  # a kernel may itself be larger than its dtype can say
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # a kernel may be beyond its dtype
             return self._placed(rows).scaled(self.input_scale(rows.dim), self._evaluate)
 
     @final
@@ -129,12 +129,12 @@ class Pairwise(ABC):
         if near is not None:
             return self._evaluate(replace(near, dtype=dtype))
         parts = (xp.astype(self._of(block), dtype, copy=False) for block in rows.blocks(BLOCK))
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore"):
             return _join_blocks(xp, parts, rows.x.shape[-2])
 
     @final
     def _diagonal(self, rows: Rows, dtype: Any) -> Array:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore"):
             return rows.xp.astype(self._of(rows.own()), dtype, copy=False)  # (..., n)
 
     @final

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn._arrays.csr import check_csr, dense_blocks, is_sparse
-from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64, without_flags
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
 CENTRE = 4096  # rows at most whose medians are the centre
 MOST, FAR = 0.9, 4.0  # of ten rows, nine have a distance from the centre; rows beyond four times that count as there
 
 
+@without_flags
 def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
     r"""Return half the root mean square distance of two rows, :math:`\ell^2 = \frac{1}{2} \sum_j \mathrm{Var}\, x_j`.
 
@@ -68,7 +69,7 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
     shares = np.ldexp(shares, -int(np.frexp(np.max(shares))[1]))  # whose products with squares do not overflow
     total = float(np.sum(shares))
     squares = np.empty(n)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         origin = _centre(x)
         for here, rows in dense_blocks(x):
             squares[here] = np.sum((to_numpy64(rows) - origin) ** 2, axis=1)

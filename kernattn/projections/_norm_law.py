@@ -83,7 +83,7 @@ class NormLaw(ABC):
         d, values, tilt, rows = _check_arguments(d, t2, tilt, rows)
         result = np.full(values.shape, np.nan)
         plus, minus = np.isfinite(values) & (values >= 0.0), np.isfinite(values) & (values < 0.0)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore"):
             result[plus] = np.exp(self._log_moment(d, values[plus], tilt, rows))
             result[minus] = self._moment_of_minus(d, -values[minus], tilt, rows)
         return result

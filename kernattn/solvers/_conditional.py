@@ -8,7 +8,7 @@ from math import sqrt
 import array_api_compat as compat
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, namespace, to_numpy64, without_flags
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import positive_integer
 from kernattn._runtime.lazy_scipy import special
@@ -31,6 +31,7 @@ LEAST_SHARE = 0.05  # of the variance of the null that is the law's
 ENERGY = 1e-300  # in place of 0, which is divided by
 
 
+@without_flags
 def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, rng: RNG = None) -> SampleTest:
     r"""Test whether X and Y are independent given Z, by :math:`|E\,w(Z) \otimes r_X \otimes r_Y|^2`.
 

@@ -33,7 +33,7 @@ def digests_of(x: Array) -> NDArray[np.uint64]:
 
 
 def _bits(values: Any) -> NDArray[np.uint64]:
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         numbers: NDArray[np.float32] = values.astype(np.float32) + np.float32(0)  # -0 is 0
     return numbers.view(np.uint32).astype(np.uint64)
 

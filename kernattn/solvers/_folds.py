@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64
+from kernattn._arrays.namespaces import Array, Float64, without_flags
 from kernattn._runtime.checks import boolean, instance_of, shown
 from kernattn._runtime.deprecated import old_arguments, read_old
 from kernattn._runtime.elsewhere import told_keywords
@@ -48,6 +48,7 @@ class CrossValidation(NamedTuple):
 
 @told_keywords
 @old_arguments(ridges="penalties")
+@without_flags
 def cross_validate(folds: Sequence[Moments], penalties: Array, *, intercept: bool = True) -> CrossValidation:
     r"""Return the errors :math:`\sum_i w_i |y_i - \hat y_{-f(i)}(x_i)|^2 / \sum_i w_i` of penalties, fold by fold.
 

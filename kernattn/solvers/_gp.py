@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, constant, namespace
+from kernattn._arrays.namespaces import Array, Float64, constant, namespace, without_flags
 from kernattn._runtime.checks import shown
 from kernattn._runtime.deprecated import old_arguments, old_positions
 from kernattn._runtime.elsewhere import told_keywords
@@ -227,6 +227,7 @@ class GaussianProcess(Posterior):
 @told_keywords
 @old_arguments(m="moments")
 @old_positions("noise", "amplitude")
+@without_flags
 def gp(
     moments: Moments,
     *,

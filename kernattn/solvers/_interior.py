@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from kernattn._arrays.namespaces import Float64, namespace
+from kernattn._arrays.namespaces import Float64, namespace, without_flags
 from kernattn.solvers._losses import Quantile
 from kernattn.solvers._newton import Fit, Problem
 from kernattn.solvers._sweeps import times
@@ -33,6 +33,7 @@ class Near(NamedTuple):
     unit: float  # of targets
 
 
+@without_flags
 def minimise_pinball(problem: Problem, start: Float64, size: int, tolerance: float, most: int) -> Fit:
     """Return the least point of the pinball sum, from that of a smooth one.
 

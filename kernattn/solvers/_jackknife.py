@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, check_floating, like, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, check_floating, like, to_numpy64, without_flags
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import instance_of, positive_number, shown
 from kernattn._runtime.elsewhere import told_keywords
@@ -33,6 +33,7 @@ class Interval(NamedTuple):
 
 
 @told_keywords
+@without_flags
 def jackknife(
     fit: Ridge, new: Array, *, x: Array, y: Array, coverage: float = 0.9, backend: str | None = None
 ) -> Interval:

@@ -15,6 +15,7 @@ from kernattn._arrays.namespaces import (
     frozen,
     namespace,
     to_numpy64,
+    without_flags,
 )
 from kernattn._runtime.checks import boolean, instance_of, one_of, positive_integer, positive_number, shown
 from kernattn._runtime.deprecated import old_attribute
@@ -95,6 +96,7 @@ class KernelRidge:
 
 
 @told_keywords
+@without_flags
 def kernel_ridge(
     x: Array,
     y: Array,

@@ -82,7 +82,7 @@ class Poisson(Loss):
 
     def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
         """Return losses and their derivatives."""
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             mean = np.exp(scores)
             return Judged(mean - y * scores - y + special.xlogy(y, y), mean - y, mean)
 

@@ -72,7 +72,7 @@ class Moments:
 
     @property
     def _raw(self) -> Targets:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore"):
             return self._targets.about(np.zeros_like(self._targets.shift), self.s, self.weight)
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from kernattn._arrays.namespaces import Float64, namespace
+from kernattn._arrays.namespaces import Float64, namespace, without_flags
 from kernattn._runtime.lazy_scipy import optimize
 from kernattn.errors import ParameterError
 from kernattn.solvers._losses import Loss
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
         gradient[:size] = self.penalty * point[:size]
         value, out = self.penalty / 2 * float(point[:size] @ point[:size]), 0.0
         log_scale = point[size + 1 :]
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             for here, features in self.rows.parts():
                 scores[here] = times(features, point[:size]) + point[size]
                 judged = self.loss.judge(scores[here], self.y[here], log_scale)
@@ -70,7 +70,7 @@ class Problem(NamedTuple):
         def at(t: float) -> tuple[float, float]:
             point = place.point + t * step
             w, log_scale = point[:size], point[size + 1 :]
-            with np.errstate(over="ignore", invalid="ignore"):
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 judged = self.loss.judge(place.scores + t * across, self.y, log_scale)
                 value = float(self.weights @ judged.losses) + self.penalty / 2 * float(w @ w)
                 slope = float((self.weights * judged.slopes) @ across) + self.penalty * float(w @ step[:size])
@@ -139,6 +139,7 @@ def some_of(rows: NDArray[np.intp], size: int) -> tuple[NDArray[np.intp], float]
     return drawn, len(rows) / most
 
 
+@without_flags
 def minimise(
     problem: Problem,
     start: Float64,

@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, frozen
+from kernattn._arrays.namespaces import Array, Float64, frozen, without_flags
 from kernattn._runtime.checks import positive_integer
 from kernattn._runtime.deprecated import old_arguments
 from kernattn._runtime.elsewhere import told_keywords
@@ -57,6 +57,7 @@ class Components:
 
 @told_keywords
 @old_arguments(m="moments", k="num_components")
+@without_flags
 def pca(moments: Moments, num_components: int) -> Components:
     r"""Return principal components, eigenvectors of :math:`\sum_i w_i (\phi_i - \bar\phi)(\phi_i - \bar\phi)^T`.
 
@@ -85,6 +86,7 @@ def pca(moments: Moments, num_components: int) -> Components:
 
 
 @old_arguments(m="moments", k="num_components")
+@without_flags
 def whiten(moments: Moments, num_components: int | None = None) -> Components:
     """Return components whose coordinates have variance 1 and covariance 0 over the rows: (phi - mean)^T U s^(-1/2).
 

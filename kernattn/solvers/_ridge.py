@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, constant, namespace
+from kernattn._arrays.namespaces import Array, Float64, constant, namespace, without_flags
 from kernattn._runtime.checks import boolean, one_of
 from kernattn._runtime.deprecated import old_arguments, old_attribute, read_old, warn_user
 from kernattn._runtime.elsewhere import told_keywords
@@ -166,6 +166,7 @@ class Ridge:
 
 @told_keywords
 @old_arguments(m="moments", ridge="penalty")
+@without_flags
 def ridge(
     moments: Moments | Sequence[Moments],
     penalty: float | Array | None = None,
@@ -285,7 +286,7 @@ def _fit(fit: Ridge, penalties: Float64) -> Ridge:
 def _gcv(spectrum: Spectrum, penalties: Float64) -> Float64:
     """Return n |y - H y|^2 / (n - tr H)^2, (L, c)."""
     left = np.maximum(spectrum.rows - spectrum.dimensions(penalties), np.finfo(float).eps * spectrum.rows)
-    with np.errstate(over="ignore"):  # targets near the largest numbers: no penalty that gives infinity is the best
+    with np.errstate(over="ignore", under="ignore"):  # of huge targets: no penalty that gives infinity is the best
         score: Float64 = (spectrum.count / left)[:, None] * (spectrum.residual(penalties) / left[:, None])
     return score
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Float64
+from kernattn._arrays.namespaces import Float64, without_flags
 from kernattn._runtime.checks import instance_of
 from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import EmptyInputError, ParameterError, StateMismatchError
@@ -26,6 +26,7 @@ class SampleTest(NamedTuple):
 
 
 @old_arguments(mx="a", my="b")
+@without_flags
 def mmd(a: Moments, b: Moments) -> SampleTest:
     r"""Test whether two samples are of one law, by :math:`MMD^2 = |E \phi(X) - E \phi(Y)|^2` (Gretton et al. 2012).
 
@@ -73,6 +74,7 @@ def mmd(a: Moments, b: Moments) -> SampleTest:
 
 
 @old_arguments(m="moments")
+@without_flags
 def hsic(moments: Moments) -> SampleTest:
     r"""Test whether two variables are independent, by :math:`HSIC = |Cov(\phi(X), \psi(Z))|_F^2` (Gretton et al. 2005).
 

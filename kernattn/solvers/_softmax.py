@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, norm, solve_triangular
 
-from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64, without_flags
 from kernattn._runtime.lazy_scipy import optimize, special
 from kernattn.errors import ParameterError
 from kernattn.solvers._sweeps import Sweeps, times
@@ -61,6 +61,7 @@ class Loss(NamedTuple):
         """Return the penalty of each of so many rows of a point."""
         return np.append(np.full(size - 1, self.penalty), 0.0)
 
+    @without_flags
     def at(self, point: Float64) -> tuple[float, Float64]:
         """Return the sum and its gradient."""
         penalties = self.penalties(len(point))[:, None]
@@ -77,6 +78,7 @@ class Loss(NamedTuple):
             self.shown.update()
         return loss, gradient
 
+    @without_flags
     def root(self, point: Float64) -> Float64:
         """Return the Cholesky factor (M + 1, M + 1) of the Hessian at a point, the mean of the columns'."""
         hessian = np.diag(self.penalties(len(point)))
@@ -149,6 +151,7 @@ def by_widths(widths: Float64) -> Coordinates:
     return Coordinates(lambda point: point / widths, lambda given: given * widths, lambda gradient: gradient * widths)
 
 
+@without_flags
 def descend(loss_of: Loss, axes: Coordinates, start: Float64, part: float, most: int) -> tuple[Float64, int, float]:
     """Return a point, the steps of L-BFGS to it, and the part by which the sum can fall from there, of itself.
 

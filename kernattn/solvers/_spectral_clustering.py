@@ -7,7 +7,17 @@ from typing import final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, constant, frozen, indices, namespace, to_numpy64, widest
+from kernattn._arrays.namespaces import (
+    Array,
+    Float64,
+    constant,
+    frozen,
+    indices,
+    namespace,
+    to_numpy64,
+    widest,
+    without_flags,
+)
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import instance_of, positive_integer
 from kernattn._runtime.deprecated import old_arguments, old_order
@@ -78,6 +88,7 @@ class SpectralClusters:
 
 @old_order(FeatureMap, "phi")
 @old_arguments(k="num_clusters")
+@without_flags
 def spectral_clustering(
     x: Array, phi: FeatureMap, num_clusters: int, *, rng: RNG = None, backend: str | None = None
 ) -> SpectralClusters:

@@ -169,7 +169,7 @@ def minimise_on_grid(cost: Callable[[Float64], Float64], low: float, high: float
 def cast_as(values: Array, x: Array) -> Array:
     """Return values beside x, in its dtype: infinite where they are beyond it."""
     xp = namespace(values=values)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         if is_sparse(x) or namespace(x=x) is xp:
             return xp.astype(values, x.dtype, copy=False)
         return like(values, x)

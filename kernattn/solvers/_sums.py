@@ -134,7 +134,7 @@ def sum_rows(rows: Rows) -> Moments:
             block = block * constant(xp, roots, block.dtype, block)
         sizes = np.ldexp(1.0, np.frexp(np.max(np.abs(values), axis=0))[1] - 1)  # nor may it hold the targets
         beside = constant(xp, values / sizes, xp.float64 if wide else block.dtype, block)
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             part, sums = GRAM.implementation(block, backend)(block, beside, spec, wide)
             for total, more in ((gram, part), (cross, sizes * to_numpy64(sums)), (y_sums, values.T @ values)):
                 total += unit**2 * to_numpy64(more) if unit != 1 else to_numpy64(more)
@@ -172,7 +172,7 @@ def _choose_shift(y: Float64, weights: Float64 | None) -> Float64:
     if not y.size:
         return np.zeros(y.shape[1])
     shares = None if weights is None or not weights.any() else weights
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         mean = average(y, shares)
         spread = np.sqrt(average((y - mean) ** 2, shares))
         return np.where(np.abs(mean) > FAR * spread, mean, 0.0)

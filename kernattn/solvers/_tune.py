@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, frozen, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, frozen, to_numpy64, without_flags
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import MODERATE, boolean, one_of, positive_integer, shown
 from kernattn._runtime.deprecated import old_order, warn_user
@@ -80,6 +80,7 @@ class Tuned:
 
 
 @old_order(FeatureMap, "phi")
+@without_flags
 def tune(
     x: Array,
     y: Array,

@@ -31,7 +31,7 @@ def host_floats(array: Array) -> NDArray[Any]:
 def cast(array: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Return an array in a dtype; a vector in float32 where the dtype has 16 bits. What it cannot hold is infinite."""
     wanted = numpy_dtype("float32" if array.ndim < 2 and dtype in DTYPES[:2] else dtype)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         return np.ascontiguousarray(array, wanted)
 
 

@@ -114,6 +114,6 @@ def _normalise_rows(xp: ModuleType, x: Array) -> Array:
         rows, _ = in_units(xp, rows)
         squares = xp.vecdot(rows, rows)[..., None]
         squares = xp.where(squares == 0, xp.ones_like(squares), squares)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(under="ignore", invalid="ignore"):
         rows = rows / xp.sqrt(squares)
     return xp.astype(rows, x.dtype, copy=False)

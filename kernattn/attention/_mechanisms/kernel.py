@@ -113,7 +113,7 @@ def _attend_by_softmax(
     dtype, given = accumulation_dtype(xp, q), v.dtype
     scale = constant(xp, kernel.input_scale(q.shape[-1]), dtype, q)
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         centre = prepared(xp, k, SQUARED)[0]
         q, k = (q - centre) * scale, (k - centre) * scale
         norms = xp.sum(k * k, axis=-1)
@@ -170,7 +170,7 @@ def _sum_block(
         ordinary = ordinary | ~xp.any(sees, axis=-1, keepdims=True)
     unit = xp.zeros_like(top)
     if anywhere(~ordinary) or not anywhere(ordinary):
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
             logs = kernel._logs(rows)
             logs = logs if sees is None else xp.where(sees, logs, -xp.inf)
             unit = xp.where(ordinary, unit, finite(xp, xp.max(logs, axis=-1, keepdims=True)))

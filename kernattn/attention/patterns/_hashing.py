@@ -255,7 +255,7 @@ def _hash_tokens(x: NDArray[Any], rotations: NDArray[Any]) -> Integers:
     rank = np.arange(half, 0, -1).astype(np.min_scalar_type(half))[:, None]
     step, buckets = max(1, PROJECTED // (rounds * half)), np.empty((rounds, len(x)), np.int64)
     for at in range(0, len(x), step):
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             u = (matrix @ x[at : at + step].T).reshape(rounds, half, -1)
             high, low = np.max(u, axis=1), -np.min(u, axis=1)
             best = np.where(high >= low, high, -low)[:, None]

@@ -50,7 +50,7 @@ class Terms:
         mean = self.kernel + bias
         left = error - np.where(np.abs(bias) <= ROUNDING * np.abs(mean), 0.0, np.abs(bias))
         bounds = [np.ones_like(left)]
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             if self.variance is not None:
                 variance = np.maximum(self.variance(number), 0.0)
                 bounds.append(variance / left**2)

@@ -199,9 +199,9 @@ def generalized(
 def _values(xp: ModuleType, name: str, function: Function, u: Array) -> Array:
     """Return a function of projections; raise where one's own makes of finite numbers others."""
     if isinstance(function, str):
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore"):
             return COMPUTED[function](xp, u)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         values = function(u)
     if anywhere(xp.isfinite(u) & ~xp.isfinite(values)):
         raise ParameterError(
@@ -213,7 +213,7 @@ def _values(xp: ModuleType, name: str, function: Function, u: Array) -> Array:
 
 def _factors(xp: ModuleType, h: Callable[[Array], Array], x: Array) -> Array:
     """Return one's own factors of rows x (..., n, d), as (..., n, 1)."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         factors = h(x)
     shape = tuple(x.shape[:-1])
     if tuple(factors.shape) not in (shape, (*shape, 1)):

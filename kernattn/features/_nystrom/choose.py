@@ -180,7 +180,7 @@ def nystrom(
     rounding = ROUNDING.get(given, LIKE_ROUNDING)
     if function is None:
         _check_matrix(gram.data, rounding)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         trace = np.sum(gram.diagonal())
     if not 0 < trace < np.inf:
         raise ParameterError(f"the trace of the kernel matrix must be positive and finite; on the data it is {trace}")

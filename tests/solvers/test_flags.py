@@ -1,0 +1,46 @@
+"""Rows so small that their products vanish raise nothing, whatever the caller asks of NumPy's floating-point flags."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn import solvers
+
+TINY = 1e-160 * np.random.default_rng(0).standard_normal((12, 2))
+PHI = ka.features.linear([1.0, 1.0], [0.0, 0.0])
+KERNEL = ka.kernels.Gaussian()
+
+
+def summed(x=TINY, y=None):
+    return solvers.moments(x, PHI, y=y, backend="reference")
+
+
+CALLS = {
+    "pca": lambda x, y: solvers.pca(summed(x), 1),
+    "whiten": lambda x, y: solvers.whiten(summed(x), 1),
+    "mmd": lambda x, y: solvers.mmd(summed(x), summed(-x)),
+    "hsic": lambda x, y: solvers.hsic(summed(x, x)),
+    "conditional_hsic": lambda x, y: solvers.conditional_hsic(x, y[:, None], x, num_features=4, rng=0),
+    "ridge": lambda x, y: solvers.ridge(summed(x, y), objective="gcv"),
+    "gp": lambda x, y: solvers.gp(summed(x, y), noise=0.1, amplitude=1.0).variance(x, backend="reference"),
+    "cross_validate": lambda x, y: solvers.cross_validate([summed(x, y), summed(-x, y)], [0.1]),
+    "jackknife": lambda x, y: solvers.jackknife(solvers.ridge(summed(x, y), 0.1), x, x=x, y=y, backend="reference"),
+    "logistic": lambda x, y: solvers.logistic(x, PHI, y=y > 0, penalty=0.1, backend="reference"),
+    "linear_model": lambda x, y: solvers.linear_model(x, PHI, y=y, loss="huber", penalty=0.1, backend="reference"),
+    "usual_lengthscale": lambda x, y: ka.kernels.usual_lengthscale(np.where(np.arange(12)[:, None] < 9, x, 0) + 0 * x),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_underflow_raises_nothing(name):
+    y = TINY[:, 0].copy()
+    try:
+        wanted = CALLS[name](TINY, y)
+    except ka.errors.KernattnError as error:
+        wanted = str(error)
+    with np.errstate(all="raise"):
+        try:
+            found = CALLS[name](TINY, y)
+        except ka.errors.KernattnError as error:
+            found = str(error)
+    assert repr(found) == repr(wanted)
