@@ -265,3 +265,5 @@ def test_derivatives_of_torch_func_within_a_graph(name):
     }
     slope = torch.func.grad(losses[name])
     torch.testing.assert_close(torch.compile(slope, backend="eager", fullgraph=True)(q), slope(q))
+    slopes, each = torch.vmap(slope), torch.stack([q, -q])
+    torch.testing.assert_close(torch.compile(slopes, backend="eager", fullgraph=True)(each), slopes(each))

@@ -171,6 +171,13 @@ def zero_masked(x: Array, mask: Array | None) -> Array:
     return xp.where(mask[..., None], x, xp.zeros_like(x))
 
 
+def sign(xp: ModuleType, x: Array) -> Array:
+    """Return -1, 0 or 1, and NaN of NaN; array-api-compat assigns by a mask, which `torch.vmap` refuses."""
+    if compat.is_torch_array(x):
+        return xp.where(xp.isnan(x), x, sys.modules["torch"].sign(x))
+    return xp.sign(x)
+
+
 def constant(xp: ModuleType, values: NDArray[Any], dtype: Any, beside: Array) -> Array:
     """Return host values, or those of a tensor, as an array of `dtype` on the device of `beside`."""
     if isinstance(beside, np.ndarray):

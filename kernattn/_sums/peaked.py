@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from kernattn._arrays.bridge import stop_gradient
-from kernattn._arrays.namespaces import Array, dtype_name, largest, zero_masked, zeros
+from kernattn._arrays.namespaces import Array, dtype_name, largest, sign, zero_masked, zeros
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._sums.limits import ENDS
 
@@ -148,4 +148,4 @@ def log_normaliser(xp: ModuleType, normaliser: Normaliser) -> LogNormaliser:
     """Return the logarithms and signs of normalisers."""
     nothing, size = normaliser.z == 0, xp.abs(normaliser.z)
     log = normaliser.peak + xp.log(xp.where(nothing, xp.ones_like(size), size))
-    return LogNormaliser(xp.where(nothing, -xp.inf, log), xp.sign(normaliser.z))
+    return LogNormaliser(xp.where(nothing, -xp.inf, log), sign(xp, normaliser.z))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, constant, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, constant, namespace, sign, to_numpy64
 from kernattn._runtime.checks import shown
 from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError
@@ -150,7 +150,7 @@ def _log_sech(kernel: Sech, xp: ModuleType, z: Array) -> Array:
 PULLBACKS: dict[type[Kernel], Callable[..., Pulled]] = {
     Cauchy: _of_axes(lambda kernel, xp, z: -xp.log1p(z * z), lambda kernel, xp, z: -2 * z / (1 + z * z)),
     Gaussian: _of_squares(lambda kernel, xp, squares: -0.5 * xp.exp(-0.5 * squares)),
-    Laplacian: _of_axes(lambda kernel, xp, z: -xp.abs(z), lambda kernel, xp, z: -xp.sign(z)),
+    Laplacian: _of_axes(lambda kernel, xp, z: -xp.abs(z), lambda kernel, xp, z: -sign(xp, z)),
     Matern: _of_squares(_of_matern),
     Periodic: _of_axes(
         lambda kernel, xp, z: -2 * kernel.concentration * xp.sin(z / 2) ** 2,

@@ -43,6 +43,24 @@ def test_some_arguments_are_mapped(call, mapped):
     torch.testing.assert_close(found, torch.stack([call(*each) for each in alone]))
 
 
+REFERENCE = {"backend": "reference"}
+OPERATIONS = {
+    "exact": lambda q, k, v: ka.softmax_attention(q, k, v, **REFERENCE),
+    "window": lambda q, k, v: ka.attention.window_attention(q, k, v, PHI, 2, **REFERENCE)[0],
+    "normalisers": lambda q, k, v: ka.attention.causal_with_lse(q, k, v, PHI)[1].log,
+}
+
+
+@pytest.mark.parametrize("call", OPERATIONS.values(), ids=list(OPERATIONS))
+def test_array_operations_are_mapped(call):
+    """data-apis/array-api-compat#136: its sign assigns NaN by a mask, which `vmap` refuses."""
+    given = [drawn(3, 5, 8, seed=seed) for seed in range(3)]
+    slope = torch.func.grad(lambda *given: call(*given).sin().sum())
+    for function in (call, slope):
+        alone = torch.stack([function(*each) for each in zip(*given, strict=True)])
+        torch.testing.assert_close(torch.vmap(function)(*given), alone)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_grouped_queries_are_mapped(causal):
     """ml-explore/mlx#3383: with fewer heads of keys than of queries a mapped call never returned."""

@@ -6,7 +6,7 @@ sum_i P_a ghat, in units of the largest P_a.
 
 from types import ModuleType
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, sign
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, onto_sums, sum_onto, weight, with_column
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite
@@ -43,7 +43,7 @@ def over_normalisers(
     peak, z = (xp.where(alive[..., 0], x, xp.ones_like(x)) for x in normaliser)
     less = (peak - own) + xp.log(xp.abs(z))
     log_scale = xp.where(alive, log_scale - less[..., None], -xp.inf)
-    ghat = with_column(xp, g, -xp.sum(g * out, axis=-1)) * xp.sign(z)[..., None]
+    ghat = with_column(xp, g, -xp.sum(g * out, axis=-1)) * sign(xp, z)[..., None]
     return q, ScaledFeatures(values, log_scale), ghat
 
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, anywhere, dtype_name, placement
+from kernattn._arrays.namespaces import Array, anywhere, dtype_name, placement, sign
 from kernattn._sums.peaked import finite
 from kernattn._sums.units import SAFE, in_units, shift_octaves
 
@@ -106,9 +106,8 @@ def _shares(
     """
     size = xp.abs(scores)
     order = xp.log2(xp.where(size == 0, xp.ones_like(size), size)) + octaves + APART
-    largest = (
-        xp.abs(xp.max(hide_unseen(xp, xp.sign(scores) * order, 0, position, mask), axis=-1, keepdims=True)) - APART
-    )
+    ordered = hide_unseen(xp, sign(xp, scores) * order, 0, position, mask)
+    largest = xp.abs(xp.max(ordered, axis=-1, keepdims=True)) - APART
     unit = xp.clip(xp.floor(finite(xp, largest)) - SAFE[dtype_name(scores)][0], min=0.0)
     scores = hide_unseen(xp, shift_octaves(xp, scores, octaves - unit), 0, position, mask)
     peak = finite(xp, xp.max(scores, axis=-1, keepdims=True))

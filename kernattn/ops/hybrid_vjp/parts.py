@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, sign
 from kernattn._maps.spec import MapSpec
 from kernattn._plans.plan import Plan
 from kernattn._plans.streams import Pick, Stream
@@ -67,7 +67,7 @@ def pull_parts(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangent
         out, near, g = (xp.where(alive[..., None], x, xp.zeros_like(x)) for x in (out, near, g))
         peak, z = (xp.where(alive, x, xp.ones_like(x)) for x in (peak, z))
     log = peak + xp.log(xp.abs(z))
-    signed = g if host and (z > 0).all() else g * xp.sign(z)[..., None]
+    signed = g if host and (z > 0).all() else g * sign(xp, z)[..., None]
     bias = None if given.near_bias is None else xp.astype(given.near_bias, wide, copy=False)[..., None]
     dq, dk, dv, *_ = parts.block_softmax_vjp(
         given.q, given.k, given.v, given.scale, given.within, given.key_mask, None, out,
