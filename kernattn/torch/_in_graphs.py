@@ -58,5 +58,7 @@ def check_gates(q: Tensor, gates: dict[str, Tensor | None]) -> None:
             raise DTypeError(f"{name} must have the dtype of q, or that of sums over it")
     for name in ("g", "beta"):
         x = gates.get(name)
-        if x is not None and (x.ndim < 1 or x.shape[-1] not in (1, q.shape[-2])):
+        if x is None:
+            continue
+        if x.ndim < 1 or (x.shape[-1] != 1 and x.shape[-1] != q.shape[-2]):  # a tuple of symbols holds no number
             raise ShapeError(f"{name} must be (..., n) or (..., 1)")

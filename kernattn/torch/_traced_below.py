@@ -83,15 +83,17 @@ _refused: list[str] = []
 """Why the last call below a graph was refused."""
 
 
-def traced_below(function: Callable[..., Any]) -> Callable[..., Any]:
+def traced_below(function: Callable[..., Any], any_size: bool = False) -> Callable[..., Any]:
     """Return a function of which graphs hold the array operations.
 
-    Sizes and numbers that are symbols become what they are, for checks and plans ask for them: there is a graph for
-    each. What is refused below a graph the compiler would not tell; it tells what a function of the graph raises.
+    Numbers that are symbols become what they are, and so do sizes unless the operations are the same for any, for
+    checks and plans ask for them: there is a graph for each. What is refused below a graph the compiler would not
+    tell; it tells what a function of the graph raises.
     """
+    symbols = (torch.SymInt, torch.SymFloat) if any_size else (Tensor, torch.SymInt, torch.SymFloat)
 
     def below(*given: Any) -> Any:
-        given = torch.utils._pytree.tree_map_only((Tensor, torch.SymInt, torch.SymFloat), _of_numbers, given)
+        given = torch.utils._pytree.tree_map_only(symbols, _of_numbers, given)
         try:
             return function(*given)
         except (KernattnError, TypeError) as error:

@@ -23,7 +23,7 @@ def _member_below(name: str, given: tuple[Any, ...], options: dict[str, Any]) ->
     return getattr(attention.gates, name)(*given, **options)
 
 
-member = traced_below(_member_below)
+member = traced_below(_member_below, any_size=True)
 
 
 def gated_linear_attention(

@@ -219,21 +219,30 @@ def test_members_of_other_libraries(xp):
 
 
 def test_members_in_whole_graphs():
-    """A layer with its gates is one graph of PyTorch, at several lengths, with gradients of what the gates are of."""
+    """A layer with its gates is one graph of PyTorch for all lengths, with gradients of what the gates are of."""
     torch = pytest.importorskip("torch")
+    torch.compiler.reset()
+    graphs = []
+
+    def counted(graph, given):
+        graphs.append(graph)
+        return graph
+
     x, u, w = map(torch.tensor, rows((2, 8, D), (2, D), (2, 8, D)))
 
     def layers(x, u, w):
         first = ka.gated_linear_attention(x, w, x, **ka.gates.kda(x, u[:, 0], u, w[..., 0]))[0]
+        first = ka.gated_linear_attention(first, w, x, **ka.gates.delta_net(w[..., 0]))[0]
         given, bonus = ka.gates.rwkv6(x, ka.gates.hgrn2(torch.sigmoid(w))["gk"], first, w, u)
         return ka.gated_linear_attention(**given)[0][:, :-1] + bonus
 
-    whole = torch.compile(layers, fullgraph=True, backend="aot_eager")
+    whole = torch.compile(layers, fullgraph=True, backend=counted, dynamic=True)
     for n in (8, 5):
         part = [y.clone().requires_grad_() for y in (x[:, :n], u, w[:, :n])]
         torch.testing.assert_close(whole(*part), layers(*part))
         slopes = (torch.autograd.grad(call(*part).square().sum(), part) for call in (whole, layers))
         torch.testing.assert_close(*slopes)
+    assert len(graphs) == 1
     wrong = torch.compile(lambda x, u: ka.gates.kda(x, u[:, 0], u[:1, :3], x[..., 0]), backend="eager")
     with pytest.raises(ShapeError, match=r"dt_bias \(heads, d\)"):
         wrong(x, u)
