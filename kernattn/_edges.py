@@ -14,10 +14,16 @@ def _torch() -> ModuleType:
     return _edge
 
 
+def _graphs() -> ModuleType:
+    with importing:
+        from kernattn.torch import _traced
+    return _traced
+
+
 def _jax() -> ModuleType:
     with importing:
         from kernattn.jax import _edge
     return _edge
 
 
-EDGES.update(torch=_torch, jax=_jax)
+EDGES.update(torch=_torch, graphs=_graphs, jax=_jax)

@@ -21,6 +21,7 @@ def in_a_graph(function: F) -> F:
 @in_a_graph
 def _load() -> bool:
     edge("torch")
+    edge("graphs")
     return True
 
 
@@ -37,19 +38,19 @@ def traced_as(namesake: Callable[..., Any]) -> Callable[[F], F]:
 def query(phi: Any, *args: Any, **kwargs: Any) -> Any:
     """Call the namesake of the method: one that closes over a name, the compiler looks for in the method."""
     _load()
-    return LOADED["torch"].traced.query(phi, *args, **kwargs)
+    return LOADED["graphs"].query(phi, *args, **kwargs)
 
 
 def features(phi: Any, *args: Any, **kwargs: Any) -> Any:
     """Call the namesake of a call of the map."""
     _load()
-    return LOADED["torch"].traced.features(phi, *args, **kwargs)
+    return LOADED["graphs"].features(phi, *args, **kwargs)
 
 
 def key(phi: Any, *args: Any, **kwargs: Any) -> Any:
     """Call the namesake of the method."""
     _load()
-    return LOADED["torch"].traced.key(phi, *args, **kwargs)
+    return LOADED["graphs"].key(phi, *args, **kwargs)
 
 
 def traceable(name: str) -> Callable[[F], F]:
@@ -57,7 +58,7 @@ def traceable(name: str) -> Callable[[F], F]:
 
     def namesake(*args: Any, **kwargs: Any) -> Any:
         _load()
-        return getattr(LOADED["torch"].traced, name)(*args, **kwargs)
+        return getattr(LOADED["graphs"], name)(*args, **kwargs)
 
     return traced_as(namesake)
 
@@ -67,6 +68,6 @@ def traceable_member(name: str) -> Callable[[F], F]:
 
     def namesake(*args: Any, **kwargs: Any) -> Any:
         _load()
-        return LOADED["torch"].traced.member(name, args, kwargs)
+        return LOADED["graphs"].member(name, args, kwargs)
 
     return traced_as(namesake)

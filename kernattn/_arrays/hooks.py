@@ -7,8 +7,10 @@ transformed. An edge is a module with
   loop, or NotImplemented where array operations of the reference are to do it;
 - ``run_hosted(function, *arrays)``: what a function that runs on the host makes of arrays, by its own rule of
   derivatives;
-- for PyTorch, ``keep_map(phi)`` and ``keep_plan(plan)``, which let graphs name what they hold no more of, and
-  ``traced``, a module with the functions that `torch.compile` traces in place of public ones, by their names.
+- for PyTorch, ``keep_map(phi)`` and ``keep_plan(plan)``, which let graphs name what they hold no more of.
+
+Where PyTorch makes a graph, the core asks for "graphs": a module with the functions that `torch.compile` traces in
+place of public ones, by their names. It loads the compiler, which takes seconds.
 """
 
 from collections.abc import Callable

@@ -16,7 +16,6 @@ from kernattn.ops.gated_step.reference import as_sequence
 from kernattn.ops.record import Record
 from kernattn.ops.records import RECORDS
 from kernattn.torch import _library  # noqa: F401 (it tells PyTorch what there is)
-from kernattn.torch import _traced as traced
 from kernattn.torch._functions import Compiled, Transformed
 from kernattn.torch._hosted import run_hosted
 from kernattn.torch._in_graphs import differentiated_by_func
@@ -25,7 +24,7 @@ from kernattn.torch._plans import keep_plan
 from kernattn.torch._recorded import DIFFERENTIABLE, call_recorded
 from kernattn.torch._specs import keep_map, keep_spec
 
-__all__ = ["call_recorded", "hand_over", "keep_map", "keep_plan", "run_hosted", "traced"]
+__all__ = ["call_recorded", "hand_over", "keep_map", "keep_plan", "run_hosted"]
 
 Run: TypeAlias = Callable[..., Any]
 TRACED = FakeTensor, FunctionalTensor

@@ -7,6 +7,7 @@ import torch
 from kernattn._arrays.hosted import FIRST, Hosted, Pull, give_outputs
 from kernattn._arrays.namespaces import to_numpy64
 from kernattn.torch._batched import one_by_one, through_autograd
+from kernattn.torch._outside import outside_graphs
 
 
 def _refuse(ctx: Any, *values: Any) -> Any:
@@ -90,7 +91,7 @@ class _Pulled(torch.autograd.Function):
         return one_by_one(one, info.batch_size, dims[3:], taken)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@outside_graphs("it runs on the host")
 def run_hosted(function: Hosted, *tensors: Any) -> Any:
     """Run a function of the host on tensors, by its own rule of derivatives."""
     return _Value.apply(function, Kept(), *tensors)

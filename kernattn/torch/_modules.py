@@ -17,6 +17,7 @@ from kernattn.errors import ParameterError, StateMismatchError
 from kernattn.features import FeatureMap, elu1, random_features, with_numbers
 from kernattn.kernels import Kernel
 from kernattn.torch._heads import group_heads, join_heads
+from kernattn.torch._outside import outside_graphs
 
 AGE = "_kernattn_age"
 CALLS = 256  # of before, whose numbers are kept
@@ -318,7 +319,7 @@ class FavorAttention(LinearAttention):
         self._seed, self._draws, self._calls = state.tolist()
         self._phi = self._redrawn()
 
-    @torch.compiler.disable(reason=UNTRACED)  # type: ignore[untyped-decorator]
+    @outside_graphs(UNTRACED)
     def _count_call(self, interval: int, q: Tensor) -> FeatureMap:
         """Return the map of a call, redrawn where that is due; of one that is computed again, the map that it had."""
         transformed = torch._C._functorch.get_interpreter_stack()  # where random numbers are no plain ones

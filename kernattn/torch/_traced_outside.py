@@ -5,21 +5,16 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch._C._dynamo import eval_frame
 
 from kernattn import attention
 from kernattn._arrays.graphs import in_a_graph
 from kernattn.features._choose import factory
-
-
-def _skip(function: Callable[..., Any]) -> None:
-    strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
-    eval_frame.set_code_exec_strategy(function.__code__, strategy)
+from kernattn.torch._outside import skipped
 
 
 def _outside_graphs(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
     """Let graphs break before a function that decides on the host, and trace nothing of what it calls."""
-    _skip(function)
+    skipped(function)
 
     @torch.compiler.disable(reason=reason)  # type: ignore[untyped-decorator]
     def left_out(*given: Any, **options: Any) -> Any:
@@ -39,7 +34,7 @@ random_features = _outside_graphs(
 
 @in_a_graph
 def _skip_solver(name: str) -> bool:
-    _skip(getattr(import_module("kernattn.solvers"), name))  # which is loaded when it is called, and no sooner
+    skipped(getattr(import_module("kernattn.solvers"), name))  # which is loaded when it is called, and no sooner
     return True
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = ("cupy", "dask", "jax", "llvmlite", "matplotlib", "numba", "sklearn", "torch", "tqdm", "transformers")
 
 
@@ -43,6 +45,17 @@ def test_scipy_is_there_when_it_is_called() -> None:
         "phi = ka.random_features(ka.kernels.Softmax(), dim=3, num_features=8)"
     )
     assert loaded_by(drawn, "phi.variance(x, x)", heavy=SCIPY) == [set(), set(SCIPY)]
+
+
+@pytest.mark.slow
+def test_no_gradient_of_pytorch_loads_its_compiler() -> None:
+    """Which takes as long as PyTorch itself."""
+    differentiated = (
+        "import torch, kernattn.torch, kernattn as ka\n"
+        "x = torch.ones(1, 1, 4, 3, requires_grad=True)\n"
+        "kernattn.torch.FavorAttention(ka.kernels.Softmax(), 3, 8, redraw_interval=2)(x, x, x).sum().backward()"
+    )
+    assert loaded_by(differentiated, heavy=("torch._dynamo", "sympy")) == [set()]
 
 
 def test_an_edge_says_which_extra_it_needs() -> None:
