@@ -26,6 +26,22 @@ def inputs(n=11, lead=(2,), scale=0.7):
     return laws.arrays(1, (*lead, n, maps.DIM), (*lead, n, maps.DIM), (*lead, n, 3), scale=scale)
 
 
+def test_equal_maps_share_a_trace():
+    """jax-ml/jax#4712: a static argument that is equal, and another object, was traced again."""
+    traced, x = [], jnp.ones((3, maps.DIM))
+
+    def run(x, phi):
+        traced.append(phi)
+        return ka.linear_attention(x, x, x, phi)
+
+    jitted, phi = jax.jit(run, static_argnames="phi"), maps.make("positive-softmax")
+    for each, so_far in ((phi, 1), (maps.make("positive-softmax"), 1), (phi.redraw(1), 2), (phi.redraw(1), 2)):
+        jitted(x, phi=each)
+        assert len(traced) == so_far
+    learnt = [ka.with_numbers(phi, scale=jnp.asarray(2.0)) for _ in range(2)]
+    assert learnt[0] != learnt[1]
+
+
 def test_without_tracing():
     phi = maps.make("positive-softmax")
     q, k, v = inputs(1, ())

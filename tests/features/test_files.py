@@ -9,6 +9,7 @@ import kernattn as ka
 import maps
 from laws import arrays
 
+FIXED = ka.features.Elementwise, ka.features.Cosformer, ka.features.Monomials, ka.features.Taylor2
 SAVED = [name for name in maps.MAPS if name != "generalized-own"]
 
 
@@ -21,6 +22,9 @@ def test_round_trip(name, tmp_path):
     again = ka.load(str(path))
     assert type(again) is type(phi)
     assert again.fingerprint == phi.fingerprint
+    assert again == phi
+    assert hash(again) == hash(phi)
+    assert (phi.redraw(5) == phi) is isinstance(phi, FIXED)
     for dtype in ("float32", "float64"):
         (x,) = arrays(1, (2, 5, maps.DIM), dtype=dtype)
         np.testing.assert_array_equal(again(x), phi(x))

@@ -21,6 +21,7 @@ from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn._runtime.random import RNG
 from kernattn._sums.units import multiply_out
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
+from kernattn.features._base.equality import ByContent
 from kernattn.features._base.returned import scaled_features
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
 from kernattn.features._moments.pairs import flat_pairs, host_pairs
@@ -37,7 +38,7 @@ class Algebra(NamedTuple):
     scaled: Callable[[float, FeatureMap], FeatureMap]
 
 
-class FeatureMap(ABC):
+class FeatureMap(ByContent, ABC):
     r"""A map :math:`\phi` whose inner products estimate a kernel: :math:`\phi(x)^T \phi(y) \approx k(x, y)`.
 
     A map is a frozen value: it is drawn once, evaluated purely, and redrawn into a new map. To bring one of your own,
@@ -70,9 +71,7 @@ class FeatureMap(ABC):
 
     @final
     def __mul__(self, other: Any) -> FeatureMap:
-        return (
-            self._algebra.product(self, other) if isinstance(other, FeatureMap) else self._algebra.scaled(other, self)
-        )
+        return self._algebra.product(self, other) if isinstance(other, FeatureMap) else self.__rmul__(other)
 
     @final
     def __rmul__(self, other: Any) -> FeatureMap:
@@ -205,7 +204,7 @@ class FeatureMap(ABC):
             if spec is not None:
                 spec.check(x.shape[-1])
 
-    def _check_library(self, name: str, x: Array) -> None:  # noqa: B027 (most maps hold no arrays but NumPy's)
+    def _check_library(self, name: str, x: Array) -> None:
         """Raise where the map holds arrays of another library than that of rows x."""
 
     def _rows(self, x: Array) -> Array:
