@@ -25,8 +25,8 @@ class Tanimoto(Kernel):
 
     Ralaivola, Swamidass, Saigo and Baldi (2005). Of bits it is the Jaccard index, the share of the features of either
     molecule that both have. The form "dot", :math:`x^T y / (|x|^2 + |y|^2 - x^T y)`, is the same for bits, another
-    kernel for counts, smooth, and defined for numbers of either sign. Two rows of zeros have k = 1, as in RDKit, SciPy
-    and GAUCHE, and a row of zeros and another one k = 0.
+    kernel for counts, smooth, and defined for numbers of either sign. Two rows of zeros have k = 1, as in SciPy and
+    GAUCHE, where RDKit has 0; a row of zeros and another one have k = 0.
 
     Bits and whole numbers (bool and integer arrays) are read as float32. The sums of min-max are relative to rounding
     of the dtype; those of bits and counts are exact up to 2^24 in float32.

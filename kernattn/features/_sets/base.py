@@ -147,8 +147,7 @@ class SetFeatures(FeatureMap):
 
     @final
     def _variance(self, x: Float64, y: Float64) -> Float64:
-        variance: Float64 = (1 - self._mean(x, y) ** 2) / self.keys.shape[1]
-        return variance
+        return np.asarray((1 - self._mean(x, y) ** 2) / self.keys.shape[1])
 
     @final
     def _terms(self, x: Float64, y: Float64) -> Terms:

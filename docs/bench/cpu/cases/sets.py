@@ -1,0 +1,67 @@
+"""Features of fingerprints."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bench.cpu import peers
+from bench.cpu.cases.inputs import one_thread
+from bench.races import Race
+from bench.sizes import Sizes
+from kernattn.bench import Work
+from kernattn.features import random_features
+from kernattn.kernels import Tanimoto
+
+BITS, SET = 2048, 50  # of a fingerprint, and how many of them are 1
+ROWS, DRAWS = 200, 10  # of which squared errors are averaged
+INSTRUCTIONS = 6  # of a hash and its minimum, as many lanes at once as a product and sum, which count 2
+FEW = 500  # rows of peers that go set by set
+
+
+def fingerprints(o: Sizes) -> Race:
+    """Minwise features of the Tanimoto kernel: n fingerprints in CSR, 50 of 2,048 bits each -> 16 times the features.
+
+    "NumPy" makes the same hashes, some features at a time; datasketch's MinHash is of 500 rows, set by set, with the
+    permutations shared, and keeps whole hashes in place of signs.
+    """
+    rng, m = np.random.default_rng(o.seed), 16 * o.features
+    x: Any = sparse.csr_array((rng.random((o.n, BITS)) < SET / BITS).astype(o.dtype))
+    phi: Any = random_features(Tanimoto(), BITS, m, "minwise", rng=o.seed)
+    few, call = x[:ROWS], partial(phi, x)
+    exact = Tanimoto()(few)
+
+    def error() -> float:
+        draws = (phi.redraw(seed)(few) for seed in range(DRAWS))
+        return float(np.mean([np.mean((features @ features.T - exact) ** 2) for features in draws]))
+
+    calls = {"ours": call, "ours, one thread": one_thread(call), "NumPy": partial(phi, x, backend="reference")}
+    works = {}
+    if peers.have("datasketch"):
+        calls["datasketch, 500 rows"] = _datasketch(x[:FEW], m)
+        works["datasketch, 500 rows"] = _work(x[:FEW], m)
+    return Race(calls, _work(x, m), errors={"ours": error}, works=works)
+
+
+def _work(x: Any, m: int) -> Work:
+    written = float(x.shape[0]) * m * x.dtype.itemsize
+    return Work(8.0 * x.nnz + written, 2.0 * INSTRUCTIONS * x.nnz * m, written=written)
+
+
+def _datasketch(x: Any, m: int) -> Any:
+    kind = import_module("datasketch").MinHash
+    first = kind(num_perm=m, hashfunc=int)
+
+    def call() -> list[Any]:
+        made = []
+        for begin, end in zip(x.indptr, x.indptr[1:], strict=False):
+            one = kind(num_perm=m, hashfunc=int, permutations=first.permutations)
+            one.update_batch(x.indices[begin:end])
+            made.append(one.hashvalues)
+        return made
+
+    return call
