@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import final
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, anywhere, namespace
 from kernattn._runtime.checks import one_of
@@ -13,6 +16,7 @@ from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
 from kernattn.ops.pairwise.forms import MINIMA, Form
+from kernattn.ops.shared_bits import OP
 
 FORMS = "minmax", "dot"
 PART = 2.0**-32  # of numbers whose sums could overflow
@@ -81,7 +85,7 @@ def _of_minima(rows: Rows) -> Array:
     if rows.far:
         rows = replace(rows, x=PART * rows.x, y=PART * rows.y, units=None, kept={})
     bits = _are_bits(xp, rows.x) and rows._once("bits", lambda: _are_bits(xp, rows.y))
-    shared = rows.dot() if bits else rows.of(Form(MINIMA))
+    shared = _shared_bits(rows) if bits else rows.of(Form(MINIMA))
     x, y = xp.sum(rows.x, axis=-1, keepdims=True), rows._once("sums", lambda: xp.sum(rows.y, axis=-1, keepdims=True))
     total = x + xp.matrix_transpose(y) if rows.cross else (x + y)[..., 0]
     return _share(xp, shared, total - shared)
@@ -90,6 +94,21 @@ def _of_minima(rows: Rows) -> Array:
 def _are_bits(xp: ModuleType, x: Array) -> bool:
     """Whether all numbers are known to be 0 or 1."""
     return anywhere(xp.all((x == 0) | (x == 1)))
+
+
+def _shared_bits(rows: Rows) -> Array:
+    """Return x^T y of rows of zeros and ones."""
+    if not rows.cross or rows.x.ndim != 2 or rows.y.ndim != 2 or OP.choose(rows.x) != "cpu":
+        return rows.dot()
+    out = np.empty((len(rows.x), len(rows.y)), rows.x.dtype)
+    OP.function("cpu")(_words(rows.x), rows._once("words", lambda: _words(rows.y)), out)
+    return out
+
+
+def _words(x: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return rows of zeros and ones as bits in words of 64."""
+    packed = np.packbits(x != 0, axis=-1)
+    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
 
 
 def _of_products(rows: Rows) -> Array:

@@ -43,6 +43,7 @@ SAME = (
     "layer",
     "prefixes",
     "gated",
+    "tanimoto",
 )
 OTHERS = ("performer", "alone", "one map", "no gates")  # of which the first adds 1e-4 to its features
 RATES = Rates(bytes=1e10, flops=1e11, functions=1e9)

@@ -7,6 +7,8 @@ from scipy.spatial.distance import cdist
 
 import kernattn as ka
 from kernattn import errors
+from kernattn.ops.dispatch import missing
+from kernattn.ops.shared_bits import OP as SHARED_BITS
 
 K = ka.kernels
 FORMS = [K.Tanimoto(), K.Tanimoto("dot")]
@@ -80,6 +82,18 @@ def test_algebra_takes_bits_where_all_members_do():
     np.testing.assert_allclose(both(BITS), both(BITS.astype(np.float32)))
     with pytest.raises(errors.DTypeError, match="bool"):
         (K.Tanimoto() + K.Gaussian())(BITS)
+
+
+@pytest.mark.parametrize("dim", [1, 63, 64, 65, 200])
+def test_bits_in_common_by_words(dim):
+    x, y = RNG.random((70, dim)) < 0.5, RNG.random((9, dim)) < 0.5
+    np.testing.assert_allclose(K.Tanimoto()(x, y), 1 - cdist(x, y, "jaccard"), rtol=1e-6)
+    words = [np.packbits(np.pad(rows, ((0, 0), (0, -dim % 64))), axis=1).view(np.uint64) for rows in (x, y)]
+    for backend in SHARED_BITS.backends:
+        if missing(backend) is None:
+            out = np.empty((70, 9))
+            SHARED_BITS.function(backend)(*words, out)
+            np.testing.assert_array_equal(out, x.astype(float) @ y.T)
 
 
 def test_landmarks_of_bits_in_csr():

@@ -37,6 +37,7 @@ from bench.cpu.cases.libraries import LIBRARIES
 from bench.cpu.cases.losses import LOSSES
 from bench.cpu.cases.patterns import PATTERNS
 from bench.cpu.cases.sets import fingerprints
+from bench.cpu.cases.sets import matrix as tanimoto_matrix
 from bench.cpu.cases.solvers import ridges, ridges_on, two_samples
 from bench.races import Case
 from kernattn.studies import diamonds, flights
@@ -66,6 +67,7 @@ CASES = {
     "patches": Case(patches, n=1796),
     "tensor-sketch": Case(tensor_sketch, n=2000),
     "tanimoto": Case(fingerprints, n=5000),
+    "tanimoto-matrix": Case(tanimoto_matrix, n=2000),
     "gram": Case(gram, n=20000),
     "ridges": Case(ridges, n=20000),
     "ridges-diamonds": Case(partial(ridges_on, load=diamonds), n=20000, told="log prices of diamonds"),

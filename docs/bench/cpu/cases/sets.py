@@ -1,4 +1,4 @@
-"""Features of fingerprints."""
+"""Features of fingerprints, and their kernel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.spatial.distance import cdist
 
 from bench.cpu import peers
 from bench.cpu.cases.inputs import one_thread
@@ -45,6 +46,30 @@ def fingerprints(o: Sizes) -> Race:
         calls["datasketch, 500 rows"] = _datasketch(x[:FEW], m)
         works["datasketch, 500 rows"] = _work(x[:FEW], m)
     return Race(calls, _work(x, m), errors={"ours": error}, works=works)
+
+
+def matrix(o: Sizes) -> Race:
+    """The Tanimoto kernel of n fingerprints of 2,048 bits with each other.
+
+    "BLAS" is NumPy's product of matrices with the same division; SciPy's cdist takes booleans, pair by pair.
+    """
+    peers.limit_blas()
+    bits = np.random.default_rng(o.seed).random((o.n, BITS)) < SET / BITS
+    x, kernel = bits.astype(o.dtype), Tanimoto()
+
+    def blas() -> Any:
+        shared, sizes = x @ x.T, x.sum(axis=1)
+        return shared / (sizes[:, None] + sizes - shared)
+
+    calls = {
+        "ours": partial(kernel, x),
+        "ours, one thread": one_thread(partial(kernel, x)),
+        "BLAS": blas,
+        "SciPy's cdist": lambda: 1 - cdist(bits, bits, "jaccard"),
+    }
+    written = float(x.itemsize) * o.n**2
+    words = o.n**2 * BITS / 64.0  # of each the bits in common are counted: an instruction or two
+    return Race(calls, Work(x.nbytes + written, 2 * words, written=written))
 
 
 def _work(x: Any, m: int) -> Work:

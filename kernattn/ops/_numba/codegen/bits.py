@@ -48,6 +48,16 @@ rint, floor = _rounding("llvm.rint"), _rounding("llvm.floor")
 
 
 @intrinsic
+def ones(context, word):
+    """Return how many bits of a word of 64 bits are 1."""
+
+    def codegen(context, builder, signature, args):
+        return builder.ctpop(args[0])
+
+    return types.int64(types.uint64), codegen
+
+
+@intrinsic
 def shift_left(context, x, count):
     """Return x << count in the width of x: Numba's own operator widens to 64 bits."""
 
