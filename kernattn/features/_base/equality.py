@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import fields
 from typing import Any
 
@@ -10,10 +11,13 @@ import numpy as np
 PLAIN = type(None), bool, int, float, str
 
 
-class ByContent:
+class ByContent(ABC):
     """A value that is equal to those of its class and content, bit by bit, so that one trace of JAX serves them all."""
 
-    fingerprint: Any
+    @property
+    @abstractmethod
+    def fingerprint(self) -> Any:
+        """What equal values share."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ByContent):
@@ -33,10 +37,10 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, PLAIN):
         return repr(a) == repr(b)  # of floats, all bits
     if isinstance(a, np.ndarray):
-        return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+        return bool(a.shape == b.shape and a.dtype == b.dtype) and a.tobytes() == b.tobytes()
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[name], b[name]) for name in a)
     known = "__dataclass_params__" in vars(type(a)) and vars(type(a))["__dataclass_params__"].frozen
-    return known and all(same(getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
+    return bool(known) and all(same(getattr(a, field.name), getattr(b, field.name)) for field in fields(a))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from os import PathLike
 from typing import Any, ClassVar, NamedTuple, Self, final
@@ -38,7 +38,7 @@ class Algebra(NamedTuple):
     scaled: Callable[[float, FeatureMap], FeatureMap]
 
 
-class FeatureMap(ByContent, ABC):
+class FeatureMap(ByContent):
     r"""A map :math:`\phi` whose inner products estimate a kernel: :math:`\phi(x)^T \phi(y) \approx k(x, y)`.
 
     A map is a frozen value: it is drawn once, evaluated purely, and redrawn into a new map. To bring one of your own,
