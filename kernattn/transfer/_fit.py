@@ -11,11 +11,10 @@ import numpy as np
 from kernattn._arrays.namespaces import Float64, without_flags
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
-from kernattn._sums.row_scale import log_sum
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, Fitted, fit, random_features
-from kernattn.features._fitted.losses import logs_of
+from kernattn.features._fitted.size import lacking
 from kernattn.kernels import Softmax
 from kernattn.transfer._heads import Heads
 from kernattn.transfer._result import Layer
@@ -87,22 +86,19 @@ def _map(kernel: Softmax, q: Float64, k: Float64, v: Float64, asked: Settings, r
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(random map is returned|can learn them by heart)")
         phi = fit(kernel, (q, k), asked.num_features, kind=asked.kind, values=v, rng=rng)
-    return calibrate(phi, kernel, q, k) if asked.window and isinstance(phi, Fitted) else phi
+    return calibrate(phi, q, k) if asked.window and isinstance(phi, Fitted) else phi
 
 
-def calibrate(phi: Fitted, kernel: Softmax, q: Float64, k: Float64) -> Fitted:
+def calibrate(phi: Fitted, q: Float64, k: Float64) -> Fitted:
     r"""Return a fitted map whose weights have the kernel's size, for use beside exact weights.
 
     A fit by attention's outputs leaves a factor of each query free. Its logarithm,
     :math:`\log \sum_j e^{s q^T k_j} - \log \sum_j \phi(q)^T \phi(k_j)`, is regressed on the query's entries and their
     squares, and becomes a part of the query's features.
     """
-    keys = logs_of(k, phi.key_spec)
-    sums = log_sum(np, keys.T).T  # (1, M)
     base = _single(phi.query_spec)
-    scores = (kernel.input_scale(q.shape[1]) ** 2 * q) @ k.T
-    amplitude = float(phi.query_spec.log_amplitude + phi.key_spec.log_amplitude)
-    wanted = (log_sum(np, scores) - log_sum(np, logs_of(q, base) + sums))[:, 0] - amplitude
+    apart = replace(phi, queries=base, keys=_pair_frequencies(phi.key_spec))
+    wanted = lacking(apart, q, k)
     columns = np.concatenate([q, q * q], axis=1)
     centre, size = columns.mean(axis=0), columns.std(axis=0) + 1e-30
     z, mean = (columns - centre) / size, wanted.mean()
@@ -111,8 +107,7 @@ def calibrate(phi: Fitted, kernel: Softmax, q: Float64, k: Float64) -> Fitted:
     weights = squares if base.row_weights is None else base.row_weights + squares
     offset = np.asarray(base.offset) + (mean - centre @ solved)
     queries = replace(base, omega=np.asarray(base.omega) + linear, offset=offset, row_weights=weights)
-    keys_spec = replace(_pair_frequencies(phi.key_spec))
-    return replace(phi, queries=queries, keys=keys_spec)
+    return replace(apart, queries=queries)
 
 
 def _pair_frequencies(spec: MapSpec) -> MapSpec:

@@ -8,7 +8,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.features._fitted import learn, losses
+from kernattn.features._fitted import learn, losses, size
 from kernattn.features._fitted.losses import Batch
 from seam import MapSpec
 from xp import KINDS as LIBRARIES
@@ -161,13 +161,51 @@ def test_a_map_of_one_array_is_one(few_steps, tmp_path):
     assert again.fingerprint == phi.fingerprint
     np.testing.assert_array_equal(again(x), phi(x))
     assert again.error == phi.error
-    np.testing.assert_allclose(np.sum(phi(x), axis=-1), 1.0)
+    np.testing.assert_allclose(np.sum(phi(x), axis=-1), phi.spec.amplitude)
     apart = fit(K.Softmax(), (x, x), M, rng=2)
     assert apart.spec is None
     apart.save(tmp_path / "map.npz")
     np.testing.assert_array_equal(ka.load(tmp_path / "map.npz").key(x), apart.key(x))
     learnt = ka.with_numbers(phi, omega=phi.spec.omega * 1.0)
     np.testing.assert_array_equal(learnt(x), phi(x))
+
+
+@pytest.mark.parametrize("kind", ["hedgehog", "exponential", "omega"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_weights_have_the_kernels_size(kind, shared, few_steps, tmp_path):
+    """Attention's outputs leave it free; beside exact weights it counts, and needs no bias."""
+    rng = np.random.default_rng(1)
+    x, q, k = 0.5 * rng.standard_normal((200, D)), *0.5 * rng.standard_normal((2, 120, D))
+    phi = fit(K.Softmax(), x if shared else (x, x), M, kind=kind, rng=2)
+    assert phi.kind == kind
+    off = np.log(np.sum(phi.query(q) @ phi.key(k).T, axis=1) / np.sum(K.Softmax()(q, k), axis=1))
+    assert abs(np.median(off)) < 0.3
+    exact = ka.softmax_attention(q, k, k, causal=True)
+    errors_of = [
+        np.linalg.norm(ka.attention.window_attention(q, k, k, phi, 20, near_bias=bias)[0] - exact)
+        for bias in (-2, 0, 2)
+    ]
+    assert min(errors_of) == errors_of[1]
+    phi.save(tmp_path / "map.npz")
+    assert ka.load(tmp_path / "map.npz").query_spec.amplitude == phi.query_spec.amplitude
+
+
+@pytest.mark.parametrize("shift", [0.0, 30.0, 1e4])
+def test_a_size_changes_no_outputs_and_float32_holds_it(shift):
+    """Keys that share a mean weigh e^shift more, which cancels; beyond e^64 the size is left as it is."""
+    x = np.random.default_rng(1).standard_normal((40, D))
+    q, k = x.copy(), x[::-1].copy()
+    q[:, 0], k[:, 0] = 1.0, shift * D**0.5
+    specs = [learn.start_of(spec_of("exp_pair", D, seed), "hedgehog") for seed in (2, 3)]
+    drawn = ka.features.Fitted(K.Softmax(), "hedgehog", *specs, 0.1, "positive", 0.2)
+    phi = size.sized(drawn, q, k)
+    off = np.median(size.lacking(drawn, q, k))
+    logs = [float(spec.log_amplitude) for spec in (phi.queries, phi.keys)]
+    np.testing.assert_allclose(logs, np.clip(off / 2, -size.MOST, size.MOST), rtol=1e-12)
+    outs = [ka.linear_attention(q, k, x, each) for each in (drawn, phi)]
+    np.testing.assert_allclose(*outs, rtol=1e-10, atol=1e-12)
+    low = ka.linear_attention(*(y.astype(np.float32) for y in (q, k, x)), phi)
+    assert np.all(np.isfinite(low))
 
 
 def test_random_features_fit_by_name(few_steps):

@@ -124,7 +124,7 @@ def test_beside_exact_weights_a_fit_has_the_kernels_size(kind):
     q, k, more = (centres[rng.integers(6, size=96)] + 0.3 * rng.standard_normal((96, 4)) for _ in range(3))
     kernel = ka.kernels.Softmax()
     phi = ka.features.fit(kernel, (q, k), 8, kind=kind, rng=0)
-    ours = _fit.calibrate(phi, kernel, q, k)
+    ours = _fit.calibrate(phi, q, k)
     same = [ka.linear_attention(more, k, k, each) for each in (phi, ours)]
     np.testing.assert_allclose(*same, rtol=1e-9, atol=1e-9)
 

@@ -24,6 +24,7 @@ from kernattn.features._choose.targets import TARGETS, TINY, Target
 from kernattn.features._data import Data, check_inputs, check_size
 from kernattn.features._fitted.learn import LEARNT, STEPS, Task, learn, start_of
 from kernattn.features._fitted.map import Fitted
+from kernattn.features._fitted.size import sized
 from kernattn.features._spectral.spectra import check_spectrum, has_normal_frequencies, spectrum
 from kernattn.kernels import Kernel
 from kernattn.projections import Projection, resolve
@@ -81,6 +82,10 @@ def fit(
     - "exponential": :math:`\phi(x) = e^{u + r}`, r the row's quadratic of the map that was drawn, whose weights
       :math:`w_i x_i^2` are learnt too.
     - "omega": the map that was drawn, with frequencies and biases that are learnt.
+
+    Attention's outputs leave free how large the weights of a query are. An amplitude of the map makes their sums over
+    the keys those of the kernel, in the median over queries, so that exact weights may stand beside them, as in
+    `kernattn.attention.window_attention`.
 
     The judge is the error by which `kernattn.features.recommend` ranks, on the rows that were kept. The fit's rival is
     the best one of four draws of the random estimator whose draws err least on all rows. A fit that is no better is
@@ -216,6 +221,9 @@ def attempt(asked: Asked, progress: bool | None = False) -> Attempt:
         queries, keys = learn(task, asked.kind, start, asked.shared, asked.rng, tell)
     limit = judge.measure(random).error
     made = Fitted(asked.kernel, asked.kind, queries, None if asked.shared else keys, 0.0, name, limit**0.5)
+    if asked.objective == "attention":
+        q, k = asked.data.queries, asked.data.keys
+        made = sized(made, q[_spaced(len(q), READERS)], k[_spaced(len(k), KEYS)])
     return Attempt(replace(made, error=judge.measure(made).error ** 0.5), random, len(held[1]))
 
 
