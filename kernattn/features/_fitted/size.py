@@ -20,8 +20,9 @@ def lacking(phi: Fitted, q: Float64, k: Float64) -> Float64:
     values, log_scale = phi.kernel._log_scaled_matrix(q, k)
     exact = np.log(np.sum(values, axis=-1)) + log_scale[..., 0]
     keys = log_sum(np, phi.scaled_key(k).log_scale.T).T  # (1, M)
-    own: Float64 = log_sum(np, phi.scaled_query(q).log_scale + keys)[..., 0]
-    return exact - own
+    own = log_sum(np, phi.scaled_query(q).log_scale + keys)[..., 0]
+    off: Float64 = exact - own
+    return off
 
 
 @without_flags
