@@ -223,7 +223,7 @@ def attempt(asked: Asked, progress: bool | None = False) -> Attempt:
     made = Fitted(asked.kernel, asked.kind, queries, None if asked.shared else keys, 0.0, name, limit**0.5)
     if asked.objective == "attention":
         q, k = asked.data.queries, asked.data.keys
-        made = sized(made, q[_spaced(len(q), READERS)], k[_spaced(len(k), KEYS)])
+        made = sized(made, q[_space_out(len(q), READERS)], k[_space_out(len(k), KEYS)])
     return Attempt(replace(made, error=judge.measure(made).error ** 0.5), random, len(held[1]))
 
 
