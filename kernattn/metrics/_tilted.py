@@ -27,8 +27,8 @@ def tilted_moment(
 ) -> Interval:
     r"""Measure :math:`E\,t^p` of a frequency's term by :math:`\omega \sim N(a, I / \lambda)`, weighted to N(0, I).
 
-    Importance sampling by exponential tilting (Siegmund 1976). Where `settled` says no, redraws miss the tail that
-    carries the mean, p = 1, and the variance, p = 2. A term is in proportion to
+    Importance sampling by exponential tilting (Siegmund 1976). Where `where_settled` says no, redraws miss the
+    tail that carries the mean, p = 1, and the variance, p = 2. A term is in proportion to
     :math:`e^{2A|\omega|^2 + B\omega^T(x + y)}`, so its p-th power times the density of N(0, I) is in proportion to a
     normal density with :math:`\lambda = 1 - 4pA` and :math:`a = pB(x + y)/\lambda`. Samples of that one have weights
     that cancel the term: of positive and of optimal positive features every sample gives the moment itself. The term is

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Float64
 
-SKEWNESS = 0.4  # of a mean, as `kernattn.metrics.settled` has it
+SKEWNESS = 0.4  # of a mean, as `where_settled` has it
 
 
 def squares_settled(degree: int, cosine: Float64, terms: int, redraws: int, paired: bool) -> NDArray[np.bool_]:
