@@ -181,6 +181,6 @@ def render(name: str, draw: Callable[[], Any], size: str, formats: Sequence[str]
 
 def _metadata(form: str, name: str, about: str) -> dict[str, Any]:
     """Return the metadata of a file: nothing that changes from one run to the next."""
-    told = "Subject" if form == "pdf" else "Description"
+    field = "Subject" if form == "pdf" else "Description"
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(form, {})
-    return {"Title": name, **undated, **({told: about} if about else {})}
+    return {"Title": name, **undated, **({field: about} if about else {})}

@@ -94,9 +94,9 @@ def _judge(last: Sequence[Record]) -> list[Verdict]:
     better, least = [r for r in last if r["over_uniform_high"] < 1], min(last, key=lambda r: float(r["mse"]))
     ties = name_ties(last, least, "mse", _name)
     claim = f"{len(better)} of {len(last)} maps are better than attending to all keys alike"
-    told = f"it cannot be told from {' and '.join(ties)}" if ties else ""
+    clause = f"it cannot be told from {' and '.join(ties)}" if ties else ""
     ratio, where = _over(least, f"the least error, that of {_name(least)},"), f"{where[0].upper()}{where[1:]}, {at[3:]}"
-    return [*judged, Verdict(claim, told, where=where, ratio=ratio)]
+    return [*judged, Verdict(claim, clause, where=where, ratio=ratio)]
 
 
 def _compare(low: Record, high: Record, claim: str, where: str, *facts: str) -> Verdict:

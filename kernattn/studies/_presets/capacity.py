@@ -115,18 +115,18 @@ def _predict_delta(fade: float, d: int, pairs: int) -> float:
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge who holds up to d pairs exactly, what the delta rule and a gate gain, and how many pairs are recalled."""
-    told = []
+    judged = []
     for where in names(records, "where"):
         mine = select(records, where=where)
-        told += [_judge_exact(select(mine, rule=rule), where) for rule in names(mine, "rule") if "gated" not in rule]
-        told += [
+        judged += [_judge_exact(select(mine, rule=rule), where) for rule in names(mine, "rule") if "gated" not in rule]
+        judged += [
             *_compare("the delta rule recalls more pairs than linear attention", mine, "linear", "delta", "recall"),
             *_compare("the delta rule errs less than linear attention", mine, "delta", "linear", "error"),
             *_compare("a gate lowers the error of linear attention", mine, "gated", "linear", "error"),
             *_compare("a gate lowers the error of the delta rule", mine, "gated_delta", "delta", "error"),
             _judge_recall(mine, where),
         ]
-    return [*told, check_coverage(records, "error", "error_predicted", "mean errors")]
+    return [*judged, check_coverage(records, "error", "error_predicted", "mean errors")]
 
 
 def _judge_exact(records: Sequence[Record], where: str) -> Verdict:

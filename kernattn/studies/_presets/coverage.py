@@ -182,7 +182,7 @@ def _ends(
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge where intervals hold functions as often as they say, to two hundredths."""
-    told = []
+    judged = []
     for way, place, data in product(*(names(records, axis) for axis in ("way", "place", "data"))):
         what = "the function" if data == "functions" else f"new targets of {data}"
         mine = select(records, way=way, place=place, data=data)
@@ -194,7 +194,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
             + f", widths by {SCALES[r['scale']]}" * (data in TABLES)
             for r in mine
         )
-        told.append(
+        judged.append(
             Verdict(
                 f"intervals hold {what} as often as they say, {place}",
                 f"they hold it in {said}",
@@ -202,7 +202,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
                 tally=Tally(near, far, len(mine) - near - far),
             )
         )
-    return told
+    return judged
 
 
 def draw_covered(records: Sequence[Record], ax: Any) -> None:

@@ -20,8 +20,8 @@ def draw_figure(figure: Figure, records: Sequence[Record], size: str = "screen")
     values = [None] if figure.by is None else names(records, figure.by)
     columns = min(len(values), room.columns, 2 if len(values) == 4 else len(values))
     rows = -(-len(values) // columns)
-    told = (figure.title, figure.subtitle) if room.titled else ("", "")
-    whole = make_canvas(*told, room.width, room.height * rows + 0.3)
+    headings = (figure.title, figure.subtitle) if room.titled else ("", "")
+    whole = make_canvas(*headings, room.width, room.height * rows + 0.3)
     grid = whole.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
     labelled: dict[str, Any] = {}
     for i, (panel, value) in enumerate(zip(grid, values, strict=False)):

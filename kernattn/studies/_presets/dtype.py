@@ -84,16 +84,16 @@ def naive(q: Any, k: Any, v: Any, phi: FeatureMap) -> Any:
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge whose sums lose digits with n."""
-    told = []
+    judged = []
     for where in names(records, "where"):
         for sums in names(records, "sums"):
             line = sort_by(select(records, where=where, sums=sums), "n")
-            told += [_judge(line)] if len(line) > 1 else []
+            judged += [_judge(line)] if len(line) > 1 else []
     if "bfloat16" not in names(records, "dtype"):
-        told.append(
+        judged.append(
             Verdict("the dtype bfloat16 was left out: its arrays take the package ml_dtypes, or it was not asked for")
         )
-    return told
+    return judged
 
 
 SPOKEN = {"naive": "a running sum in that dtype", "reference": "kernattn's reference", "cpu": "kernattn's CPU loop"}

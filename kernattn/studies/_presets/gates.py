@@ -199,13 +199,13 @@ def _judge(mine: Sequence[Record], records: Sequence[Record]) -> list[Verdict]:
     for strength in names(mine, "strength"):
         alike = select(mine, strength=strength)
         by_word.setdefault(_count(alike).word, []).extend(alike)
-    told = []
+    judged = []
     for alike in by_word.values():
         lost = [r for r in alike if r["error"] is None]
         kinds = [KINDS[s] for s in names(alike, "strength")]
         which = "any gates" if len(kinds) == len(KINDS) else ", ".join(kinds)
         ratios = [ratio for r in alike if r["error"] is not None for ratio in _over_tokens(r, records)]
-        told.append(
+        judged.append(
             Verdict(
                 "outputs are right to 1e-6 of the largest",
                 f"outputs are not all finite in {len(lost)} of {len(alike)} settings" if lost else "",
@@ -214,7 +214,7 @@ def _judge(mine: Sequence[Record], records: Sequence[Record]) -> list[Verdict]:
                 ratio=Ratio("the error over that of the recurrence in float32", ratios) if ratios else None,
             )
         )
-    return told
+    return judged
 
 
 def _count(records: Sequence[Record]) -> Tally:

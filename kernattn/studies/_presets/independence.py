@@ -128,14 +128,14 @@ def _ends(r: Record) -> tuple[float, float]:
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge which tests reject few true nulls, and whether ours finds as much as RCIT where RCIT does."""
-    told = []
+    judged = []
     nulls = select(records, truth="null")
     for test in names(nulls, "test"):
         here = select(nulls, test=test)
         ends = [_ends(r) for r in here]
         near, far = sum(high <= MOST for _, high in ends), sum(low > MOST for low, _ in ends)
         rates = [r["rejected"] for r in here]
-        told.append(
+        judged.append(
             Verdict(
                 f"at a nominal {LEVEL:.0%}, a test rejects {MOST:.0%} of true nulls at most",
                 f"it rejects {min(rates):.1%} to {max(rates):.1%}",
@@ -154,14 +154,14 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
         holding = sum(a[0] >= b[1] or a[0] == a[1] == 1 for a, b in ours)
         against = sum(a[1] < b[0] for a, b in ours)
         said = ", ".join(f"{r['rejected']:.0%} and {other['rejected']:.0%}" for r, other in pairs)
-        told.append(
+        judged.append(
             Verdict(
                 "where RCIT holds its size, conditional_hsic finds dependence as often or more",
                 f"they find {said}",
                 tally=Tally(holding, against, len(ours) - holding - against),
             )
         )
-    return told
+    return judged
 
 
 def draw_rejected(records: Sequence[Record], ax: Any) -> None:

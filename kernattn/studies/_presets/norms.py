@@ -169,16 +169,16 @@ def _in_chunks(torch: Any, a: Any, b: Any, v: Any) -> Any:
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge where an answer is as near as one that was rounded."""
-    told = []
+    judged = []
     for op in names(records, "op"):
         for way in (name for name in names(records, "way") if WAYS[name].dtype != "float32"):
             mine = select(records, op=op, way=way)
-            told += [_judge(op, way, mine)] if mine else []
+            judged += [_judge(op, way, mine)] if mine else []
     for name, (_, taken, *_) in WAYS.items():
         if name not in names(records, "way"):
             takes = UNIT if taken == UNIT else "a package that is not installed"
-            told.append(Verdict(f"the way {name} was left out: it takes {takes}, or it was not asked for"))
-    return told
+            judged.append(Verdict(f"the way {name} was left out: it takes {takes}, or it was not asked for"))
+    return judged
 
 
 def _judge(op: str, way: str, records: Sequence[Record]) -> Verdict:

@@ -35,8 +35,8 @@ class Figure(NamedTuple):
         """Return the findings of the figure: its verdicts in brief, or of many verdicts how they begin."""
         if self.shows is None:
             return ""
-        told = [(each, match.groups()) for each in verdicts if (match := re.search(self.shows, str(each)))]
-        mine = [each for each, groups in told if groups == told[0][1]]
+        matches = [(each, match.groups()) for each in verdicts if (match := re.search(self.shows, str(each)))]
+        mine = [each for each, groups in matches if groups == matches[0][1]]
         if len(mine) <= FEW:
             return " ".join(each.brief for each in mine)
         begins = Counter(each.word for each in mine)

@@ -244,9 +244,9 @@ def _describe_floor(records: Sequence[Record]) -> Verdict:
     """Say how near each map comes to the exact kernel at the largest m."""
     most = max(records[0]["m"])
     at = records[0]["m"].index(most)
-    told = (f"{r['map']} {Estimate.of(r, 'error_over_exact', place=at):.2f}" for r in records)
+    parts = (f"{r['map']} {Estimate.of(r, 'error_over_exact', place=at):.2f}" for r in records)
     where = f"Test error over that of the exact kernel on {spell(records[0]['data'])} at m = {most:g}"
-    return Verdict(", ".join(told), where=where)
+    return Verdict(", ".join(parts), where=where)
 
 
 def draw_error(records: Sequence[Record], ax: Any) -> None:

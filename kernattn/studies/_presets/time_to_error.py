@@ -142,7 +142,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
 
 def _judge_crossover(records: Sequence[Record], target: float) -> Verdict:
     """Judge from which length on each map reaches an error in less time than exact attention takes."""
-    starts, told = [], []
+    starts, parts = [], []
     for here in _by_map(records):
         gains = [_gain(record, target) for record in here]
         faster = [gain is not None and gain > 1 for gain in gains]
@@ -151,16 +151,16 @@ def _judge_crossover(records: Sequence[Record], target: float) -> Verdict:
         place, last = place_reached(here[-1], target), here[-1]
         if not any(gains):
             least = min(value for r in here for value in r["over_uniform"])
-            told.append(f"{_map(last)}: not with m up to {last['m'][-1]} (at best {two_digits(least)} times)")
+            parts.append(f"{_map(last)}: not with m up to {last['m'][-1]} (at best {two_digits(least)} times)")
             continue
         crossing = "at no length looked at" if start is None else f"from n = {here[start]['length']} on"
         times = f"{two_digits(gains[-1])} times as fast" if gains[-1] else ""
         at = "not reached" if place is None else f"{times} with m = {last['m'][place]}"
-        told.append(f"{_map(last)}: {crossing} (at n = {last['length']}: {at})")
+        parts.append(f"{_map(last)}: {crossing} (at n = {last['length']}: {at})")
     crossed = [start for start in starts if start is not None]
     return Verdict(
         f"features reach {target:g} times uniform attention's error in less CPU time than exact attention takes",
-        "; ".join(told),
+        "; ".join(parts),
         where=f"at scale {records[0]['scale']:g}",
         decided="Does not hold" if not crossed else "Holds" if starts == [0] * len(starts) else "Holds in part",
     )

@@ -144,24 +144,24 @@ def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> d
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge whether the m-rate is right and the bounds hold; say how loose they are, and what attention matrices do."""
     ball = select(records, over="ball", projection="iid")
-    told = _judge_bound(ball) if ball else []
+    judged = _judge_bound(ball) if ball else []
     for (over, estimator), mine in group(records, "over", "estimator").items():
-        told += _judge_rate(f"{SPOKEN[over]}, {estimator} features", select(mine, projection="iid"))
+        judged += _judge_rate(f"{SPOKEN[over]}, {estimator} features", select(mine, projection="iid"))
         if pairs := pair(mine, "projection", "orthogonal", "iid", by=("d", "m")):
             ratio = Ratio(
                 "of largest errors, the ratio", [ours["largest"] / theirs["largest"] for ours, theirs in pairs]
             )
             less = f"a smaller largest error: {count_lower(pairs, 'largest', of='cells')}"
             where = f"Orthogonal frequencies against independent ones, {SPOKEN[over]}, {estimator} features"
-            told.append(Verdict(less, ratio=ratio, where=where))
-    return told
+            judged.append(Verdict(less, ratio=ratio, where=where))
+    return judged
 
 
 def _judge_bound(ball: Sequence[Record]) -> list[Verdict]:
     broken = [r for r in ball if r["largest_low"] > min(r["bound"], r["bound_2007"])]
     idle = [r for r in ball if r["bound"] >= 1]
     new, old = (Ratio(of, [r[field] / r["largest"] for r in ball], unit=" times the median") for field, of in BOUNDS)
-    told = [
+    judged = [
         Verdict(
             "the median of the largest error found over a ball stays below its bound",
             f"it surely exceeds the bound in {len(broken)} of {len(ball)} cells",
@@ -172,7 +172,7 @@ def _judge_bound(ball: Sequence[Record]) -> list[Verdict]:
     ]
     if idle:
         where = ", ".join(f"at d = {d} up to m = {max(r['m'] for r in select(idle, d=d))}" for d in names(idle, "d"))
-        told.append(
+        judged.append(
             Verdict(
                 f"in {len(idle)} of {len(ball)} cells the bound of 2015 is 1 or more, as large as the kernel itself, "
                 f"and says nothing: {where}"
@@ -183,8 +183,8 @@ def _judge_bound(ball: Sequence[Record]) -> list[Verdict]:
         x, *y = (np.log([float(r[name]) for r in most]) for name in ("d", "largest", "bound"))
         error, bound = (np.polyfit(x, each, 1)[0] for each in y)
         at = f"At m = {most[0]['m']}"
-        told.append(Verdict(f"the largest error grows as d^{error:.2f}, the bound as d^{bound:.2f}", where=at))
-    return told
+        judged.append(Verdict(f"the largest error grows as d^{error:.2f}, the bound as d^{bound:.2f}", where=at))
+    return judged
 
 
 BOUNDS = (("bound", "the bound of 2015"), ("bound_2007", "that of 2007"))

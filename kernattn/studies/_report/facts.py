@@ -39,12 +39,14 @@ def calibration(records: Sequence[Record], expected: Mapping[str, float]) -> lis
     """Return the coverage of every field of which theory says something: `expected`, or the field x_predicted."""
     facts = []
     for name in fields_with_intervals(records):
-        told = [
+        known = [
             r | {f"{name}_predicted": expected[name]} if name in expected else r
             for r in records
             if r.get(f"{name}_low") is not None and r.get(f"{name}_high") is not None
         ]
-        inside, total = coverage([r for r in told if r.get(f"{name}_predicted") is not None], name, f"{name}_predicted")
+        inside, total = coverage(
+            [r for r in known if r.get(f"{name}_predicted") is not None], name, f"{name}_predicted"
+        )
         if total:
             facts.append(Calibration(name, inside, total))
     return facts

@@ -89,11 +89,11 @@ def _least(records: Sequence[Record]) -> Verdict:
     """Name the least error of attention for one kernel and source, and what cannot be told from it."""
     least = min(records, key=lambda r: float(r["over_uniform"]))
     ties = name_ties(records, least, "over_uniform", _name)
-    told = f", which cannot be told from {' or '.join(ties[:3])}" if ties else ""
-    told += f" or {len(ties) - 3} others" if len(ties) > 3 else ""
+    clause = f", which cannot be told from {' or '.join(ties[:3])}" if ties else ""
+    clause += f" or {len(ties) - 3} others" if len(ties) > 3 else ""
     below = sum(r["over_uniform_high"] < 1 for r in records)
     return Verdict(
-        f"the least error of attention is that of {_name(least)}{told}",
+        f"the least error of attention is that of {_name(least)}{clause}",
         f"{below} of {len(records)} maps are better than uniform attention",
         where=f"{least['kernel'].capitalize()} kernel on {least['source']} at temperature {AT:g} and m = {least['m']}",
         ratio=Ratio("its ratio to uniform attention's", [Estimate.of(least, "over_uniform")]),

@@ -52,7 +52,7 @@ def _judge_halves(where: str, records: Sequence[Record]) -> list[Verdict]:
             continue
         signs = [max(compare(here[0], other, "error") for other in here[1:3]) for _, here in rows]
         count = round(budget * rows[0][1][0]["length"] / 3)
-        told = (
+        parts = (
             f"at temperature {temperature:g}, {two_digits(here[0]['error'])} against {two_digits(here[1]['error'])} "
             f"of the window, {two_digits(here[2]['error'])} of the fitted map"
             + (f" and {two_digits(here[3]['error'])} of as many FAVOR+ features" if here[3] else "")
@@ -62,7 +62,7 @@ def _judge_halves(where: str, records: Sequence[Record]) -> list[Verdict]:
             Verdict(
                 f"a window of {count} keys and a fitted map of {count} features err less than either alone of twice "
                 "the size",
-                "; ".join(told),
+                "; ".join(parts),
                 where=where,
                 source="Zhang et al. 2025",
                 decided=Tally(signs.count(-1), signs.count(1), signs.count(0)).word,

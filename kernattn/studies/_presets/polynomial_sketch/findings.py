@@ -66,10 +66,10 @@ def _judge_growth(ordered: Sequence[Record]) -> Verdict:
     (p, before), (q, after) = ((r["degree"], r["variance_predicted"][-1]) for r in (first, last))
     claimed, growth = BASES[last["estimator"]], (after / before) ** (1 / (q - p))
     seen = [r for r in ordered if r["variance_settled"][-1]]
-    told = "no degree is settled by redraws"
+    last_value = "no degree is settled by redraws"
     if seen:
         value = Estimate.of(seen[-1], "variance", place=-1)
-        told = (
+        last_value = (
             f"at degree {seen[-1]['degree']} measured {value:.3g}, closed form {seen[-1]['variance_predicted'][-1]:.3g}"
         )
     name = SPOKEN[last["estimator"]]
@@ -77,7 +77,7 @@ def _judge_growth(ordered: Sequence[Record]) -> Verdict:
         f"the variance of {f'the {name}' if name.endswith(' sketch') else name} grows as {claimed}^p",
         f"between equal rows ({last['inputs']}) it grows by a factor of {growth:.2f} per degree from {p} to {q}, "
         f"to {after / last['bound']:.0%} of its bound at m = {last['m']}",
-        told,
+        last_value,
         decided="Holds" if (growth > BETWEEN) == (claimed == 3) else "Does not hold",
     )
 
@@ -93,7 +93,7 @@ def _judge_never_more(claim: str, pairs: Sequence[tuple[Record, Record]]) -> lis
 
 def _name_best(records: Sequence[Record]) -> Verdict:
     """Name the sketch of the least variance at every degree and cosine."""
-    told = []
+    parts = []
     for degree in names(records, "degree"):
         known = {r["estimator"]: np.asarray(r["variance_predicted"]) for r in select(records, degree=degree)}
         table = np.stack(list(known.values()))
@@ -108,9 +108,9 @@ def _name_best(records: Sequence[Record]) -> Verdict:
             else:
                 runs.append([name, cosine, cosine])
         spans = (f"{name} ({low:g}{'' if low == high else f' to {high:g}'})" for name, low, high in runs)
-        told.append(f"degree {degree}: {', '.join(spans)}")
+        parts.append(f"degree {degree}: {', '.join(spans)}")
     where = f"Least variance by closed form, {records[0]['inputs']} rows, cosines in brackets"
-    return Verdict("; ".join(told), where=where)
+    return Verdict("; ".join(parts), where=where)
 
 
 LINES: dict[str, Any] = {  # TensorSketch and complex weights lie on each other
