@@ -183,8 +183,8 @@ def object_meant(value: Any, kind: type) -> str:
 def instead_of(name: str, takes: Iterable[str]) -> str:
     """Return a hint at the keyword meant by one that is none of the parameters `takes`; empty if that is unknown."""
     parameters = set(takes)
-    told = (text for parameter, text in KEYWORDS.get(name, {}).items() if parameter in parameters)
-    return "" if name in parameters else next(told, "")
+    texts = (text for parameter, text in KEYWORDS.get(name, {}).items() if parameter in parameters)
+    return "" if name in parameters else next(texts, "")
 
 
 def tell_keyword(function: Callable[..., Any], error: TypeError) -> None:
@@ -195,8 +195,8 @@ def tell_keyword(function: Callable[..., Any], error: TypeError) -> None:
     takes = signature(function).parameters
     if said.startswith("got an unexpected keyword argument "):
         name = said.split("'")[1]
-        told = instead_of(name, takes) or f"it takes {', '.join(takes)}"
-        raise TypeError(f"{start}() got an unexpected keyword argument {name!r}: {told}") from None
+        advice = instead_of(name, takes) or f"it takes {', '.join(takes)}"
+        raise TypeError(f"{start}() got an unexpected keyword argument {name!r}: {advice}") from None
     if re.match(r"takes .* positional arguments? but", said):
         named = ", ".join(f"{x.name}=" for x in takes.values() if x.kind is x.KEYWORD_ONLY)
         raise TypeError(f"{error}; write {named or 'fewer'}{' by name' * bool(named)}") from None

@@ -155,9 +155,9 @@ def _distinct(x: Array, y: Float64, weights: Float64 | None) -> _Seen:
     rounding = np.sqrt(np.finfo(float).eps) * np.abs(means).max(axis=0)
     targets = means - means.mean(axis=0)
     spread = targets.std(axis=0)
-    told = spread > rounding
+    differs = spread > rounding
     rows = take_rows(x, first[:most])
-    return _Seen(to_numpy64(rows.toarray() if is_sparse(x) else rows), targets[:, told] / spread[told])
+    return _Seen(to_numpy64(rows.toarray() if is_sparse(x) else rows), targets[:, differs] / spread[differs])
 
 
 def tune_by_log_loss(

@@ -82,9 +82,9 @@ class TorchOp:
         library = library_of(next(x for x in inputs if x is not None))
         grads = self._pulled_on_loans(library, taken) if type(library) is Torch else None
         if grads is None:
-            told, backend = self._backward_inputs(taken)
+            arguments, backend = self._backward_inputs(taken)
             way = "reference" if backend == "reference" else None
-            grads = crossing(self.record.backward, self._like(told[1]), way, *told)
+            grads = crossing(self.record.backward, self._like(arguments[1]), way, *arguments)
         results = []
         for x, g, leaf in zip(inputs, self.record.leaf_cotangents(grads), self.leaves.values(), strict=False):
             if x is None or not leaf.differentiable or (leaf.number_of and not learn):
@@ -104,8 +104,10 @@ class TorchOp:
         if taken[len(self.names) - 1] == "reference":
             return None
         try:
-            told, _ = self._backward_inputs([library.lend_detached(x) if isinstance(x, Tensor) else x for x in taken])
-            return self.record.backward(partial(_on_loans, library), *told)
+            arguments, _ = self._backward_inputs(
+                [library.lend_detached(x) if isinstance(x, Tensor) else x for x in taken]
+            )
+            return self.record.backward(partial(_on_loans, library), *arguments)
         except CannotLend:
             return None
 

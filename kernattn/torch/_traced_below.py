@@ -191,8 +191,8 @@ def trace_composed(name: str, phi: FeatureMap | None, *given: Any, plan: str = "
     if phi is not None:
         numbers = phi.numbers if isinstance(phi, LearntMap) else {}
         draw = "" + admit_drawn(phi)._content[2]  # a constant that no guard asks for
-    told = {name: value for name, value in options.items() if value is not None}  # such a call takes no None
-    return _by_array_operations(name, draw, plan, numbers, given, told)
+    present = {name: value for name, value in options.items() if value is not None}  # such a call takes no None
+    return _by_array_operations(name, draw, plan, numbers, given, present)
 
 
 def leaves_of(state: LinearState) -> dict[str, Tensor]:

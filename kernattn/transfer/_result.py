@@ -229,8 +229,8 @@ def write_layer(folder: Path, index: int, layer: Layer) -> None:
 def write_list(folder: Path, made: Transfer) -> None:
     """Write the list, which says that the transfer is complete."""
     digests = [digest_of(layer_file(folder, index)) for index in range(len(made.layers))]
-    told = {"format": FORMAT, "layers": digests, "fingerprint": made.fingerprint}
-    replace_text(folder / LISTED, json.dumps(told, indent=1))
+    contents = {"format": FORMAT, "layers": digests, "fingerprint": made.fingerprint}
+    replace_text(folder / LISTED, json.dumps(contents, indent=1))
 
 
 def digest_of(path: Path) -> str:
@@ -250,9 +250,9 @@ def read_layer(path: Path) -> Layer:
 def read_json(path: Path) -> dict[str, Any]:
     """Return an object of JSON."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        contents = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # brackets may lie deeper than Python follows
         raise FileFormatError(f"{path} is damaged: {error}") from error
-    if not isinstance(told, dict):
-        raise FileFormatError(f"{path} must hold an object; got {type(told).__name__}")
-    return told
+    if not isinstance(contents, dict):
+        raise FileFormatError(f"{path} must hold an object; got {type(contents).__name__}")
+    return contents

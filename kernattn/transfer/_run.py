@@ -132,11 +132,11 @@ def run(
 def _begin(place: Path, asked: Settings, digest: str) -> None:
     """Make sure that the folder holds the settings of this transfer and no other."""
     place.mkdir(parents=True, exist_ok=True)
-    told = asdict(asked) | {"model": digest}
+    settings = asdict(asked) | {"model": digest}
     if (place / SETTINGS).exists():
         before = read_json(place / SETTINGS)
-        if before != told:
-            other = [name for name in told if before.get(name) != told[name]]
+        if before != settings:
+            other = [name for name in settings if before.get(name) != settings[name]]
             raise ParameterError(
                 f"folder must hold this transfer or none; {place} has one with another {', '.join(other)}: "
                 + ", ".join(f"{name}={before.get(name)!r}" for name in other)
@@ -144,12 +144,12 @@ def _begin(place: Path, asked: Settings, digest: str) -> None:
     elif any(place.glob("layer-*.npz")):
         raise ParameterError(f"folder must hold this transfer or none; {place} has layers and no {SETTINGS}")
     else:
-        replace_text(place / SETTINGS, json.dumps(told, indent=1))
+        replace_text(place / SETTINGS, json.dumps(settings, indent=1))
 
 
 def _warn_of_random(made: Transfer) -> None:
     """Warn of heads that have a random map."""
     at_random = {layer.name: layer.random_heads for layer in made.layers if layer.random_heads}
     if at_random:
-        told = "; ".join(f"{name}: {', '.join(map(str, heads))}" for name, heads in at_random.items())
-        warnings.warn(f"a fit was no better than a random map, which these have: {told}", stacklevel=4)
+        listing = "; ".join(f"{name}: {', '.join(map(str, heads))}" for name, heads in at_random.items())
+        warnings.warn(f"a fit was no better than a random map, which these have: {listing}", stacklevel=4)

@@ -269,8 +269,8 @@ def check_params(
     wanted = shapes(config) if wanted is None else wanted
     missing, more = [name for name in wanted if name not in params], [name for name in params if name not in wanted]
     if missing or more:
-        told = [f"{what} {', '.join(names[:5])}" for what, names in (("lack", missing), ("hold", more)) if names]
-        raise ParameterError(f"params must be those of the config, as shapes(config) tells; they {' and '.join(told)}")
+        parts = [f"{what} {', '.join(names[:5])}" for what, names in (("lack", missing), ("hold", more)) if names]
+        raise ParameterError(f"params must be those of the config, as shapes(config) tells; they {' and '.join(parts)}")
     first = params[next(iter(wanted))]
     dtypes: set[str] = set()
     of_vectors: set[str] = set()
