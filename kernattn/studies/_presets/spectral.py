@@ -183,17 +183,17 @@ def _judge_rate(alone: Sequence[Record]) -> Verdict:
 
 def _describe_numbers(source: str, alone: Sequence[Record]) -> list[Verdict]:
     """Say which m is needed, beside the bound."""
-    judged = []
+    parts = []
     for ratio in names(alone, "n_lambda"):
         here = select(alone, n_lambda=ratio)
         at, predicted = features_needed(here), here[0]["needed_bound"]
         if at is not None and predicted is not None:
-            judged.append(
+            parts.append(
                 f"{two_digits(at)} at n/λ = {ratio} (s_λ = {here[0]['effective_dimension']:.3g}), where the bound is "
                 f"{two_digits(predicted / at)} times that"
             )
     where = f"Frequencies that bring Δ to at most 1/2 in nine draws of ten, {source} rows"
-    return [Verdict("; ".join(judged), where=where)] if judged else []
+    return [Verdict("; ".join(parts), where=where)] if parts else []
 
 
 LOOKS = {"iid": arrangement("iid"), "orthogonal": arrangement("orthogonal"), "leverage": arrangement("simplex")}

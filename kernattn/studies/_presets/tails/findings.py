@@ -88,7 +88,7 @@ BOUNDS = {  # field: the side of which it speaks, and its name
 def _judge_bounds(where: str, alone: Sequence[Record]) -> Verdict:
     """Judge whether shares obey the bounds; say how many times these are above them where they say something."""
     broken = total = 0
-    judged = []
+    parts = []
     for name, (side, spell) in BOUNDS.items():
         if alone[0][name] is None:
             continue
@@ -97,11 +97,11 @@ def _judge_bounds(where: str, alone: Sequence[Record]) -> Verdict:
         telling = (bound < 1) & (value > 0)
         slack = bound[telling] / value[telling]
         times = f"{two_digits(slack.min())} to {two_digits(slack.max())}" if slack.size else "unknown"
-        judged.append(f"{spell} {times}")
+        parts.append(f"{spell} {times}")
     return Verdict(
         "no measured share breaks a bound",
         f"{broken} of {total} do",
-        f"bound over share, where the bound is below 1 and the share above 0: {'; '.join(judged)}",
+        f"bound over share, where the bound is below 1 and the share above 0: {'; '.join(parts)}",
         where=f"for {where}, independent frequencies",
         decided="Does not hold" if broken else "Holds",
     )
