@@ -106,8 +106,8 @@ class Sum(Combined):
     def _evaluate(self, rows: Rows) -> Array:
         return reduce(add, (kernel._of(rows) for kernel in self.kernels))
 
-    def _multiplied(self, rows: Rows, v: Array, symmetric: bool) -> Array:
-        return reduce(add, (kernel._multiplied(rows, v, symmetric) for kernel in self.kernels))
+    def _multiply(self, rows: Rows, v: Array, symmetric: bool) -> Array:
+        return reduce(add, (kernel._multiply(rows, v, symmetric) for kernel in self.kernels))
 
     def _logs(self, rows: Rows) -> Array:
         return reduce(rows.xp.logaddexp, (kernel._logs(rows) for kernel in self.kernels))
@@ -191,8 +191,8 @@ class Scaled(Kernel):
     def _evaluate(self, rows: Rows) -> Array:
         return self.factor * self.kernel._of(rows)
 
-    def _multiplied(self, rows: Rows, v: Array, symmetric: bool) -> Array:
-        return self.factor * self.kernel._multiplied(rows, v, symmetric)
+    def _multiply(self, rows: Rows, v: Array, symmetric: bool) -> Array:
+        return self.factor * self.kernel._multiply(rows, v, symmetric)
 
     def _logs(self, rows: Rows) -> Array:
         return self.kernel._logs(rows) + log(self.factor)

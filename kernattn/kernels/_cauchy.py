@@ -36,6 +36,6 @@ class Cauchy(Stationary):
 
     def _logs(self, rows: Rows) -> Array:
         xp = rows.xp
-        return -self._placed(rows).scaled(
+        return -self._place(rows).evaluate(
             self.input_scale(rows.dim), lambda rows: rows.sum_apart(lambda z: xp.log1p(z**2))
         )

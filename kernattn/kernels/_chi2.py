@@ -114,7 +114,7 @@ class SkewedChi2(Kernel):
 
             return rows.sum(term)
 
-        return rows.scaled(self.input_scale(rows.dim), of_near)
+        return rows.evaluate(self.input_scale(rows.dim), of_near)
 
 
 @final
@@ -152,4 +152,4 @@ class Sech(Stationary):
             size = xp.abs(z)
             return log(2) - size / 2 - xp.log1p(xp.exp(-size))
 
-        return rows.scaled(self.input_scale(rows.dim), lambda rows: rows.sum_apart(term))
+        return rows.evaluate(self.input_scale(rows.dim), lambda rows: rows.sum_apart(term))

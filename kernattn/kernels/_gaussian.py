@@ -51,4 +51,4 @@ class Gaussian(Stationary):
         return rows.of(Form(SQUARED, EXPONENTIAL, -0.5))
 
     def _logs(self, rows: Rows) -> Array:
-        return -0.5 * self._placed(rows).scaled(self.input_scale(rows.dim), Rows.squared_distance)
+        return -0.5 * self._place(rows).evaluate(self.input_scale(rows.dim), Rows.squared_distance)

@@ -37,4 +37,4 @@ class Laplacian(Stationary):
         return rows.of(Form(MANHATTAN, EXPONENTIAL, -1.0))
 
     def _logs(self, rows: Rows) -> Array:
-        return -self._placed(rows).scaled(self.input_scale(rows.dim), lambda rows: rows.of(Form(MANHATTAN)))
+        return -self._place(rows).evaluate(self.input_scale(rows.dim), lambda rows: rows.of(Form(MANHATTAN)))

@@ -69,7 +69,7 @@ class Matern(Stationary):
         return self.nu in (0.5, 1.5, 2.5)
 
     def _evaluate(self, rows: Rows) -> Array:
-        of_squares = rows.compiled or not rows.cross  # are squared distances sums of squares?
+        of_squares = rows.has_loop or not rows.cross  # are squared distances sums of squares?
         if self._in_one_pass and not rows.far and (self.nu > 1 or of_squares):
             return rows.of(Form(SQUARED, MATERN, 2 * self.nu, int(self.nu)))
         # below 1 the kernel is too steep at 0 for distances that come out of a cancellation, or whose squares vanish
@@ -98,7 +98,7 @@ class Matern(Stationary):
         def of_near(rows: Rows) -> Array:
             return _log_decay(rows.xp, sqrt(2 * self.nu) * rows.distance(), int(self.nu))
 
-        return self._placed(rows).scaled(self.input_scale(rows.dim), of_near)
+        return self._place(rows).evaluate(self.input_scale(rows.dim), of_near)
 
 
 def _log_decay(xp: ModuleType, s: Array, degree: int) -> Array:

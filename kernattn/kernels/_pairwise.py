@@ -35,7 +35,7 @@ class Pairwise(ABC):
     def _evaluate(self, rows: Rows) -> Array:
         """Return the kernel of scaled rows."""
 
-    def _placed(self, rows: Rows) -> Rows:
+    def _place(self, rows: Rows) -> Rows:
         """Return the rows, which a kernel of differences may move."""
         return rows
 
@@ -71,7 +71,7 @@ class Pairwise(ABC):
     @final
     def _of(self, rows: Rows) -> Array:
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # a kernel may be beyond its dtype
-            return self._placed(rows).scaled(self.input_scale(rows.dim), self._evaluate)
+            return self._place(rows).evaluate(self.input_scale(rows.dim), self._evaluate)
 
     @final
     def _floats(self, name: str, x: Any) -> Any:
@@ -124,8 +124,8 @@ class Pairwise(ABC):
     @final
     def _matrix(self, rows: Rows, dtype: Any) -> Array:
         """Return the matrix (..., n, k): at once where a loop writes it and nothing else, or else in blocks."""
-        xp, at_once = rows.xp, self._in_one_pass and rows.compiled
-        near = self._placed(rows).near(self.input_scale(rows.dim)) if at_once else None
+        xp, at_once = rows.xp, self._in_one_pass and rows.has_loop
+        near = self._place(rows).near(self.input_scale(rows.dim)) if at_once else None
         if near is not None:
             return self._evaluate(replace(near, dtype=dtype))
         parts = (xp.astype(self._of(block), dtype, copy=False) for block in rows.blocks(BLOCK))
@@ -182,13 +182,13 @@ class Pairwise(ABC):
         rows = self._rows(x, y, cross=True)
         _check_values(x, x if y is None else y, v)
         values = rows.xp.astype(v, rows.x.dtype, copy=False)
-        product = self._multiplied(rows, values[:, None] if v.ndim == 1 else values, y is None)
+        product = self._multiply(rows, values[:, None] if v.ndim == 1 else values, y is None)
         product = rows.xp.astype(product, x.dtype, copy=False)
         return product[:, 0] if v.ndim == 1 else product
 
-    def _multiplied(self, rows: Rows, v: Array, symmetric: bool) -> Array:
+    def _multiply(self, rows: Rows, v: Array, symmetric: bool) -> Array:
         """Return K v, (n, c)."""
-        near = self._placed(rows).near(self.input_scale(rows.dim)) if self._in_one_pass and rows.compiled else None
+        near = self._place(rows).near(self.input_scale(rows.dim)) if self._in_one_pass and rows.has_loop else None
         if near is not None:
             return self._evaluate(replace(near, values=v))
         xp, n, k = rows.xp, rows.x.shape[0], v.shape[0]

@@ -70,7 +70,7 @@ class Periodic(OfDifferences):
         return rows.xp.exp(self._exponent(rows))
 
     def _logs(self, rows: Rows) -> Array:
-        return self._placed(rows).scaled(self.input_scale(rows.dim), self._exponent)
+        return self._place(rows).evaluate(self.input_scale(rows.dim), self._exponent)
 
     def _exponent(self, rows: Rows) -> Array:
         """Return the logarithm of the kernel of angles."""

@@ -72,7 +72,7 @@ class Polynomial(Kernel):
     def _logs(self, rows: Rows) -> Array:
         """Return the logarithms, of products over the power of two of a row of x."""
         xp, (x, octaves) = rows.xp, scaled_down(rows.xp, rows.x, tiny=True)
-        products = replace(rows, x=x).scaled(self.input_scale(rows.dim), Rows.held_dot)
+        products = replace(rows, x=x).evaluate(self.input_scale(rows.dim), Rows.held_dot)
         size = xp.abs(products + self.coef0 * 2.0**-octaves)
         logs = xp.log(xp.where(size > 0, size, xp.ones_like(size)))
         return xp.where(size > 0, self.degree * (logs + log(2) * octaves), -xp.inf)
@@ -84,6 +84,6 @@ class Polynomial(Kernel):
         """
         xp, p, homogeneous = rows.xp, self.degree, self.coef0 == 0
         x, octaves = scaled_down(xp, rows.x, tiny=homogeneous)
-        products = replace(rows, x=x).scaled(self.input_scale(rows.dim), Rows.held_dot) + self.coef0 * 2.0**-octaves
+        products = replace(rows, x=x).evaluate(self.input_scale(rows.dim), Rows.held_dot) + self.coef0 * 2.0**-octaves
         products, more = scaled_down(xp, products, p, tiny=homogeneous)
         return products**p, p * log(2) * (octaves + more)

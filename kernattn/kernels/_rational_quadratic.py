@@ -56,7 +56,7 @@ class RationalQuadratic(Stationary):
         return rows.xp.exp(self._log(rows))
 
     def _logs(self, rows: Rows) -> Array:
-        return self._placed(rows).scaled(self.input_scale(rows.dim), self._log)
+        return self._place(rows).evaluate(self.input_scale(rows.dim), self._log)
 
     def _log(self, rows: Rows) -> Array:
         """Return the logarithm of the kernel of scaled rows."""

@@ -26,7 +26,7 @@ from kernattn._sums.units import in_units, shift_octaves
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError
 from kernattn.ops.pairwise import OP
 from kernattn.ops.pairwise.forms import DOT, MANHATTAN, MINIMA, SQUARED, Form
-from kernattn.ops.pairwise.reference import applied, measured, prepared
+from kernattn.ops.pairwise.reference import apply_form, measure_rows, prepare_rows
 from kernattn.ops.pairwise_product import OP as PRODUCT
 
 KEPT = 16  # numbers of y that are kept for the next block
@@ -92,7 +92,7 @@ class Rows:
             self.kept[key] = self.y, make()
         return self.kept[key][1]
 
-    def moved(self, scale: Float64) -> Rows:
+    def recentre(self, scale: Float64) -> Rows:
         """Return the rows less a number for each axis, where that is exact: scaled afterwards, they differ by as much.
 
         It is exact on axes on which y stays within a factor of two of a number (Sterbenz); the others stay. Numbers of
@@ -118,7 +118,7 @@ class Rows:
         far = any(some for _, some in self._beyond(scale))
         return None if far else replace(self, units=None)._times(scale)
 
-    def scaled(self, scale: Float64, f: Callable[[Rows], Array]) -> Array:
+    def evaluate(self, scale: Float64, f: Callable[[Rows], Array]) -> Array:
         """Return f of the rows scale * x and scale * y, for a vector (d,).
 
         Far rows are taken by themselves: no other is computed in another way because of them. Traced arrays cannot be
@@ -162,14 +162,14 @@ class Rows:
                 MANHATTAN: self._manhattan_distance,
                 MINIMA: self._sum_of_minima,
             }
-            return applied(self.xp, measure[form.measure](), form)
-        if self.compiled:
+            return apply_form(self.xp, measure[form.measure](), form)
+        if self.has_loop:
             return OP.implementation(self.x)(self.x, self.y, form, self.dtype)
-        y = self._once(form.measure, lambda: prepared(self.xp, self.y, form.measure))
-        return applied(self.xp, measured(self.xp, self.x, y, form.measure), form)
+        y = self._once(form.measure, lambda: prepare_rows(self.xp, self.y, form.measure))
+        return apply_form(self.xp, measure_rows(self.xp, self.x, y, form.measure), form)
 
     @property
-    def compiled(self) -> bool:
+    def has_loop(self) -> bool:
         """Is there a compiled loop for these rows?"""
         return OP.choose(self.x) != "reference"
 

@@ -61,11 +61,11 @@ class Softmax(Kernel):
         return rows.of(Form(DOT, EXPONENTIAL, 1.0))
 
     def _logs(self, rows: Rows) -> Array:
-        return rows.scaled(self.input_scale(rows.dim), Rows.held_dot)
+        return rows.evaluate(self.input_scale(rows.dim), Rows.held_dot)
 
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return weights over their row's largest, where that is far from 1, and its logarithm."""
-        xp, scores = rows.xp, rows.scaled(self.input_scale(rows.dim), Rows.held_dot)
+        xp, scores = rows.xp, rows.evaluate(self.input_scale(rows.dim), Rows.held_dot)
         top = xp.max(scores, axis=-1, keepdims=True)
         unit = xp.where(xp.abs(top) > -LOW, top, xp.zeros_like(top))
         return xp.exp(scores - unit), unit

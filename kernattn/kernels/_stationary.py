@@ -19,8 +19,8 @@ Lengthscale = float | Sequence[float] | Float64
 class OfDifferences(Kernel):
     """A kernel of x' - y', x' = c x."""
 
-    def _placed(self, rows: Rows) -> Rows:
-        return rows.moved(self.input_scale(rows.dim))
+    def _place(self, rows: Rows) -> Rows:
+        return rows.recentre(self.input_scale(rows.dim))
 
     @abstractmethod
     def of_scaled(self) -> Self:

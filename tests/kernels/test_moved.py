@@ -50,14 +50,14 @@ def test_every_kind_of_array(kind):
 
 def test_rows_are_moved_only_where_that_is_exact():
     y = np.array([[1.0, -3.0, -1.0, 5.0, 1e300, 2.0], [2.0, -2.0, 1.0, 11.0, 1.5e300, np.inf]])
-    moved = check_rows(y, y, True).moved(np.full(6, 0.7))
+    moved = check_rows(y, y, True).recentre(np.full(6, 0.7))
     assert moved.x is moved.y
     wanted = y - np.array([1.0, -3.0, 0.0, 0.0, 0.0, 0.0])
     np.testing.assert_array_equal(moved.y, wanted)
-    np.testing.assert_array_equal(check_rows(y + 0.0, y, True).moved(np.full(6, 0.7)).x, wanted)
+    np.testing.assert_array_equal(check_rows(y + 0.0, y, True).recentre(np.full(6, 0.7)).x, wanted)
     for scale, given in ((1.0, y), (0.7, y[:, 2:3])):
         kept = check_rows(given, given, True)
-        assert kept.moved(np.full(given.shape[1], scale)) is kept
+        assert kept.recentre(np.full(given.shape[1], scale)) is kept
 
 
 def test_kernels_of_a_product_do_not_move():

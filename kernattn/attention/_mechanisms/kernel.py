@@ -31,7 +31,7 @@ from kernattn.errors import ParameterError
 from kernattn.kernels import Gaussian, Kernel, Rows, Scaled, Softmax
 from kernattn.ops.block_softmax.reference import cut_product
 from kernattn.ops.pairwise.forms import SQUARED
-from kernattn.ops.pairwise.reference import prepared
+from kernattn.ops.pairwise.reference import prepare_rows
 
 KEYS = 512  # keys of a block
 ENTRIES = 1 << 20  # weights of a block of queries and keys
@@ -114,7 +114,7 @@ def _attend_by_softmax(
     scale = constant(xp, kernel.input_scale(q.shape[-1]), dtype, q)
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        centre = prepared(xp, k, SQUARED)[0]
+        centre = prepare_rows(xp, k, SQUARED)[0]
         q, k = (q - centre) * scale, (k - centre) * scale
         norms = xp.sum(k * k, axis=-1)
         most = xp.maximum(xp.max(xp.sum(q * q, axis=-1)), xp.max(norms))

@@ -17,11 +17,11 @@ SOME = 64  # rows of y, or up to twice as many, whose median is amid all of them
 def pairwise(x: Array, y: Array, form: Form, dtype: Any = None) -> Array:
     """Return f(m(x_i, y_j)), (..., n, k)."""
     xp = namespace(x=x, y=y)
-    values = applied(xp, measured(xp, x, prepared(xp, y, form.measure), form.measure), form)
+    values = apply_form(xp, measure_rows(xp, x, prepare_rows(xp, y, form.measure), form.measure), form)
     return values if dtype is None else xp.astype(values, dtype, copy=False)
 
 
-def applied(xp: ModuleType, u: Array, form: Form) -> Array:
+def apply_form(xp: ModuleType, u: Array, form: Form) -> Array:
     """Return the function of measures u."""
     if form.function == EXPONENTIAL:
         return xp.exp(form.number * u)
@@ -60,12 +60,12 @@ def _power(u: Array, degree: int) -> Array:
     return half * half * u if degree % 2 else half * half
 
 
-def prepared(xp: ModuleType, y: Array, measure: int) -> tuple[Array, ...]:
-    """Return y as `measured` takes it."""
+def prepare_rows(xp: ModuleType, y: Array, measure: int) -> tuple[Array, ...]:
+    """Return y as `measure_rows` takes it."""
     return _centre(xp, y) if measure == SQUARED else (xp.matrix_transpose(y),)
 
 
-def measured(xp: ModuleType, x: Array, y: tuple[Array, ...], measure: int) -> Array:
+def measure_rows(xp: ModuleType, x: Array, y: tuple[Array, ...], measure: int) -> Array:
     """Return m(x_i, y_j), (..., n, k), for what was prepared of y."""
     if measure == DOT:
         return xp.matmul(x, y[0])

@@ -11,7 +11,7 @@ from kernattn.ops._numba.codegen.registers import LINE
 from kernattn.ops._numba.tiles.layout import accumulation, flat, seconds_of
 from kernattn.ops.pairwise.cpu import cut_pairs
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, MATERN, SQUARED, Form
-from kernattn.ops.pairwise.reference import prepared
+from kernattn.ops.pairwise.reference import prepare_rows
 from kernattn.ops.pairwise_product.loops import add_products
 
 SIDE = 512  # rows of a job
@@ -45,7 +45,7 @@ def _as_products(x: Array, y: Array, form: Form) -> tuple[Array, Array, Form]:
     smooth = form.function == EXPONENTIAL or (form.function == MATERN and form.degree > 0)
     if form.measure != SQUARED or not smooth or x.shape[-1] <= AXES:
         return x, y, form
-    centre, across, norms = prepared(np, y, SQUARED)
+    centre, across, norms = prepare_rows(np, y, SQUARED)
     own = x - centre
     squares = np.einsum("ij,ij->i", own, own)[:, None]
     if not max(np.max(squares), np.max(norms)) <= SPREAD[str(x.dtype)]:  # NaN too
