@@ -12,7 +12,7 @@ from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.checks import shown
 from kernattn._runtime.compiling import teller
 from kernattn.errors import KernattnError, ParameterError
-from kernattn.studies._means import is_settled, mark_unsettled, means
+from kernattn.studies._means import mark_unsettled, means, read_settled
 from kernattn.studies._records import ENDS, Record, seal
 from kernattn.studies._sweep import RESERVED, Cell, Stop, Sweep
 
@@ -113,7 +113,7 @@ def _reason(stop: Stop, draws: int, reduced: Mapping[str, Any], first: str) -> s
         return "draws"
     name = stop.of or first
     value, low, high = (np.asarray(reduced[f"{name}{end}"], np.float64) for end in ENDS)
-    settled = np.broadcast_to(is_settled(reduced, name), value.shape)
+    settled = np.broadcast_to(read_settled(reduced, name), value.shape)
     if not settled.any():
         return "unsettled"
     if np.all(np.maximum(high - value, value - low)[settled] <= stop.precision * np.abs(value[settled])):

@@ -35,7 +35,7 @@ def mean_interval(samples: Any) -> Interval:
     return Interval(value, *(np.where(carried, end, np.nan) for end in (low, high)))
 
 
-def is_settled(facts: Mapping[str, Any], name: str) -> Any:
+def read_settled(facts: Mapping[str, Any], name: str) -> Any:
     """Return where redraws settle a field: what facts say of it, or else of all."""
     return np.asarray(facts.get(f"{name}_settled", facts.get("settled", True)), bool)
 
@@ -45,7 +45,7 @@ def means(facts: Mapping[str, Any], **draws: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, values in draws.items():
         value, *ends = mean_interval(values)
-        fields |= with_ends(name, [value, *(np.where(is_settled(facts, name), end, np.nan) for end in ends)])
+        fields |= with_ends(name, [value, *(np.where(read_settled(facts, name), end, np.nan) for end in ends)])
     return fields
 
 
@@ -56,7 +56,7 @@ def mark_unsettled(facts: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[
         if not {f"{name}_low", f"{name}_high"} <= set(fields):
             continue
         value, low = (np.asarray(fields[each], np.float64) for each in (name, f"{name}_low"))
-        settled, carried = is_settled(facts, name), np.isfinite(low) | ~np.isfinite(value)
+        settled, carried = read_settled(facts, name), np.isfinite(low) | ~np.isfinite(value)
         if np.any(settled & ~carried):
             marks[f"{name}_settled"] = settled & carried
     return marks

@@ -23,7 +23,7 @@ from kernattn.errors import ParameterError
 from kernattn.studies._palette import BLUE, GREY, ORANGE, SKY, VERMILION, Look
 from kernattn.studies._panels import draw_bars, read_field, read_interval, sort_by, write_numbers
 from kernattn.studies._presets.preset import Figure, Options, Preset
-from kernattn.studies._presets.verdict import Ratio, Tally, Verdict, check_coverage, count_lower, pair
+from kernattn.studies._presets.verdict import Ratio, Tally, Verdict, count_lower, judge_coverage, pair
 from kernattn.studies._records import Record, names, select
 from kernattn.studies._sweep import Cell, Sweep
 
@@ -126,7 +126,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
             *_compare("a gate lowers the error of the delta rule", mine, "gated_delta", "delta", "error"),
             _judge_recall(mine, where),
         ]
-    return [*judged, check_coverage(records, "error", "error_predicted", "mean errors")]
+    return [*judged, judge_coverage(records, "error", "error_predicted", "mean errors")]
 
 
 def _judge_exact(records: Sequence[Record], where: str) -> Verdict:

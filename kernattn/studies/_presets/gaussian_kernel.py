@@ -17,7 +17,7 @@ from kernattn.projections import DirectionalProjection, Orthogonal, Pair, Projec
 from kernattn.studies._palette import UNIFORM, arrangement
 from kernattn.studies._panels import draw_bars, set_logarithmic
 from kernattn.studies._presets.preset import Figure, Options, Preset
-from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, check_coverage
+from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, judge_coverage
 from kernattn.studies._records import ENDS, Record, names, select, spell
 from kernattn.studies._sweep import Cell, Sweep
 
@@ -127,7 +127,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     if raw := select(records, projection="raw_qr"):
         judged.append(Verdict("raw QR takes no part in the least ratio: a biased estimate has a variance of no use"))
         judged += [told for each in raw if (told := _describe_bias(each))]
-    return [*judged, check_coverage(records, "ratio", "ratio_predicted", "settled points")]
+    return [*judged, judge_coverage(records, "ratio", "ratio_predicted", "settled points")]
 
 
 ORTHOGONAL = {"estimator": "trigonometric", "projection": "orthogonal"}

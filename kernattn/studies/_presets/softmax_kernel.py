@@ -15,7 +15,7 @@ from kernattn.metrics._tilted import tilted_moment
 from kernattn.projections import Iid
 from kernattn.studies._palette import GREY, VERMILION, look_of
 from kernattn.studies._presets.preset import Figure, Options, Preset
-from kernattn.studies._presets.verdict import Verdict, check_coverage, pair
+from kernattn.studies._presets.verdict import Verdict, judge_coverage, pair
 from kernattn.studies._records import Record, names, with_ends
 from kernattn.studies._sweep import Cell, Sweep
 
@@ -94,7 +94,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     pairs = pair(records, "estimator", "trigonometric", "positive", by=("d", "projection"))
     return [
         *(_judge(trig, positive) for trig, positive in pairs),
-        check_coverage(records, "variance", "variance_predicted", "points that redraws settle"),
+        judge_coverage(records, "variance", "variance_predicted", "points that redraws settle"),
     ]
 
 

@@ -177,7 +177,7 @@ def name_ties(records: Iterable[Record], least: Record, field: str, spell: Calla
     return [spell(each) for each in ties if each[f"{field}_low"] <= least[f"{field}_high"]]
 
 
-def check_coverage(records: Sequence[Record], of: str, expected: str, points: str) -> Verdict:
+def judge_coverage(records: Sequence[Record], of: str, expected: str, points: str) -> Verdict:
     """Say how many of the intervals of a field hold what theory expects."""
     inside, total = coverage(records, of, expected)
     share = f" ({inside / total:.0%})" if total else ""

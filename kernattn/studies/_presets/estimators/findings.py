@@ -14,9 +14,9 @@ from kernattn.studies._presets.verdict import (
     Ratio,
     Tally,
     Verdict,
-    check_coverage,
     compare,
     count_lower,
+    judge_coverage,
     name_ties,
     pair,
 )
@@ -57,7 +57,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
         if here := select(records, kernel=kernel, source=source, temperature=AT):
             judged.append(_least(here))
     what = "cells, for measured over closed-form variance at the pairs that redraws settle"
-    return [*judged, check_coverage(records, "ratio", "ratio_predicted", what)]
+    return [*judged, judge_coverage(records, "ratio", "ratio_predicted", what)]
 
 
 def _judge_order(claim: Claim, kernel: str, pairs: Sequence[tuple[Record, Record]]) -> Verdict:

@@ -9,7 +9,7 @@ from kernattn.studies._palette import GREY, line_style
 from kernattn.studies._panels import draw_bars, read_field, set_logarithmic, sort_by, write_numbers
 from kernattn.studies._presets.polynomial_sketch.measure import BASES, COSINES, bound
 from kernattn.studies._presets.preset import Figure, Preset
-from kernattn.studies._presets.verdict import Estimate, Ratio, Tally, Verdict, check_coverage, pair
+from kernattn.studies._presets.verdict import Estimate, Ratio, Tally, Verdict, judge_coverage, pair
 from kernattn.studies._records import Record, names, select
 
 SPOKEN = {
@@ -39,7 +39,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
                 judged += _judge_never_more(claim, alike)
     judged += [_name_best(select(widest, inputs=each)) for each in names(widest, "inputs")]
     points = "settled points; the others, of high degrees or few features, have no interval"
-    return [*judged, check_coverage(records, "variance", "variance_predicted", points)]
+    return [*judged, judge_coverage(records, "variance", "variance_predicted", points)]
 
 
 def _judge_bounds(records: Sequence[Record]) -> Verdict:
