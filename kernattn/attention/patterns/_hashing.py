@@ -78,14 +78,14 @@ class LSH(Pattern):
         self._check(length)
 
         def of_head(chunks: Integers) -> Sees:
-            def is_seen(rows: Integers, tokens: Integers) -> NDArray[np.bool_]:
+            def mask_of(rows: Integers, tokens: Integers) -> NDArray[np.bool_]:
                 sees = np.zeros(np.broadcast_shapes(rows.shape, tokens.shape), bool)
                 for each in chunks:
                     apart = each[rows + length - n] - each[tokens]
                     sees |= (apart >= 0) & (apart <= 1) & (each[tokens] >= 0)
                 return sees if self.own else sees & (rows + length - n != tokens)
 
-            return is_seen
+            return mask_of
 
         return tuple(of_head(self._chunks(head)) for head in range(len(self.order)))
 

@@ -40,7 +40,7 @@ def _make_sees(head: Head, n: int, length: int) -> Sees:
         row, key = _invert(x.queries, n), _invert(x.keys, length)
         tables.append((x, np.where(row < 0, -1, which[row]), key))
 
-    def is_seen(rows: Integers, tokens: Integers) -> NDArray[np.bool_]:
+    def mask_of(rows: Integers, tokens: Integers) -> NDArray[np.bool_]:
         sees = np.zeros(np.broadcast_shapes(rows.shape, tokens.shape), bool)
         for x, run, key in tables:
             r, at = run[rows], key[tokens]
@@ -49,7 +49,7 @@ def _make_sees(head: Head, n: int, length: int) -> Sees:
                 sees |= there & (low[r] <= at) & (at < high[r])
         return sees
 
-    return is_seen
+    return mask_of
 
 
 def _invert(tokens: Tokens, size: int) -> Integers:
