@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, final
 from dask import delayed
 from dask.delayed import Delayed
 
+from kernattn._maps.record import fingerprint
 from kernattn._runtime.checks import instance_of, one_of, positive_integer, whole_number
 from kernattn._runtime.random import generator
 from kernattn.errors import StateMismatchError
 from kernattn.features import FeatureMap, estimators, random_features
-from kernattn.features._record import fingerprint
 from kernattn.kernels import Kernel
 from kernattn.ops.dispatch import check_backend
 from kernattn.projections import Projection, resolve

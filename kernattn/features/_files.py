@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import PathLike
 
 from kernattn._maps.chains import Chains
+from kernattn._maps.record import read, type_name
 from kernattn._maps.spec import MapSpec, QuadraticForm
 from kernattn.errors import FileFormatError
 from kernattn.features._base.map import FeatureMap
@@ -19,7 +20,6 @@ from kernattn.features._hilbert.map import Hilbert
 from kernattn.features._neurons.generalized import Generalized
 from kernattn.features._nystrom.map import Nystrom
 from kernattn.features._polynomial.taylor import Taylor2
-from kernattn.features._record import read, type_name
 from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
 from kernattn.kernels import ALGEBRA, KERNELS
 from kernattn.projections import PROJECTIONS

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from kernattn._maps.record import fingerprint
 from kernattn._runtime.checks import (
     checked_path,
     checked_target,
@@ -31,7 +32,6 @@ from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.files import lock, replace_text, replacing
 from kernattn.errors import FileFormatError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features._base.map import FeatureMap
-from kernattn.features._record import fingerprint
 from kernattn.features._tables import DELIMITERS, SUFFIXES, Table, table
 
 DTYPES = "float32", "float64"

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace
+from kernattn._maps.record import fingerprint
 from kernattn._runtime.checks import finite_number, instance_of, list_entries, whole_number
 from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn.attention import (
@@ -25,7 +26,6 @@ from kernattn.attention import (
 )
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
-from kernattn.features._record import fingerprint
 
 State = LinearState | WindowState
 TRAILING = {"s": 2, "z": 1, "peak": 1, "k": 2, "v": 2, "present": 1}  # axes of a part of a state after those of heads

@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
+from kernattn._maps.record import fingerprint, read, save, type_name
 from kernattn._runtime.archive import reading
 from kernattn._runtime.checks import checked_path
 from kernattn._runtime.files import replace_text
@@ -18,7 +19,6 @@ from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn.errors import FileFormatError, ParameterError
 from kernattn.features import Fitted
 from kernattn.features._files import known_types
-from kernattn.features._record import fingerprint, read, save, type_name
 from kernattn.transfer._heads import Heads
 
 FORMAT = "kernattn transfer 1"

@@ -15,6 +15,7 @@ from kernattn._arrays.graphs import in_a_graph, traced_as
 from kernattn._arrays.hooks import edge
 from kernattn._arrays.namespaces import Array, Float64, check_floating, like, namespace, without_flags, without_warnings
 from kernattn._arrays.plain import on_plain
+from kernattn._maps.record import fingerprint, save
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import MOST, positive_integer, summary
 from kernattn._runtime.lazy import lazy, without_lazy
@@ -26,7 +27,6 @@ from kernattn.features._base.returned import scaled_features
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
 from kernattn.features._moments.pairs import flat_pairs, host_pairs
 from kernattn.features._moments.tails import Tails
-from kernattn.features._record import fingerprint, save
 from kernattn.ops.features import OP, scaled
 
 
