@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._arrays.namespaces import INTEGERS, Array, dtype_name, namespace
+from kernattn._arrays.namespaces import INTEGERS, Array, dtype_name, indices, namespace
 from kernattn._arrays.shapes import STRIP, strips
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
 
@@ -67,3 +67,8 @@ def check_csr(name: str, x: Any, dim: int | None = None) -> None:
         and (x.nnz == 0 or (columns[: starts[-1]].min() >= 0 and columns[: starts[-1]].max() < d))
     ):
         raise ShapeError(f"{name} must be a CSR matrix whose rows hold columns 0 to {d - 1}; its indices say otherwise")
+
+
+def take_rows(x: Array, rows: Any) -> Array:
+    """Return some rows of an array or a CSR matrix."""
+    return x[rows] if is_sparse(x) else namespace(x=x).take(x, indices(namespace(x=x), rows, x), axis=0)

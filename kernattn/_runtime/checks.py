@@ -86,6 +86,17 @@ def array_of(value: Any) -> NDArray[Any]:
         return np.empty(0, object)
 
 
+def as_numbers(name: str, values: object) -> NDArray[np.float64]:
+    """Return parameters as an array of float64, which must be real numbers."""
+    try:
+        array = array_of(values)
+        if array.dtype.kind in "bcSU" or (array.dtype.kind == "O" and not array.size):
+            raise TypeError
+        return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(f"{name} must be numbers; got {shown(values)}") from None
+
+
 def list_entries(name: str, value: Any, what: str) -> list[Any]:
     """Return the entries of `value`, which must have some; `what` says of what kind."""
     if not isinstance(value, Iterable):

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+from kernattn._arrays.csr import take_rows
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn.features import FeatureMap
 from kernattn.kernels import Stationary
 from kernattn.sklearn._inputs import array_beside, signs_of
 from kernattn.sklearn._lengthscale import Found, tune_by_evidence, tune_by_folds, tune_by_log_loss, with_line
 from kernattn.sklearn._maps import draw_map, make_kernel
-from kernattn.solvers._check import take_rows
 
 
 def draw_tuned(

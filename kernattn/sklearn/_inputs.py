@@ -11,10 +11,9 @@ from sklearn.utils.validation import validate_data
 
 from kernattn._arrays.csr import is_sparse, numbers_of
 from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, indices, namespace, to_numpy64, widest
-from kernattn._runtime.checks import shown
+from kernattn._runtime.checks import as_numbers, shown
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.solvers import Moments
-from kernattn.solvers._check import as_numbers
 
 LOWEST = 1e-5  # of the features' mean squared norm: where less noise than that is told from none, rounding tells
 

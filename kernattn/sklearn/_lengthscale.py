@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from kernattn._arrays.csr import is_sparse
+from kernattn._arrays.csr import is_sparse, take_rows
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._runtime.checks import boolean
 from kernattn.errors import KernattnError, ParameterError
@@ -17,7 +17,6 @@ from kernattn.features._spectral.spectra import PRODUCT
 from kernattn.kernels import Kernel, Product, Scaled, SkewedChi2, Stationary, Sum, usual_lengthscale
 from kernattn.sklearn._inputs import lowest_ridge
 from kernattn.solvers import cross_validate, moments
-from kernattn.solvers._check import take_rows
 from kernattn.solvers._digests import digests_of, folds_of
 from kernattn.solvers._folds import add_folds
 from kernattn.solvers._penalty import hold_out

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn._arrays.csr import is_sparse
+from kernattn._arrays.csr import is_sparse, take_rows
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
@@ -21,7 +21,6 @@ from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
 from kernattn.sklearn._lengthscale import Found, tune_by_evidence, tune_by_folds
 from kernattn.sklearn._maps import RandomMapEstimator
 from kernattn.solvers import Moments, Ridge, moments, ridge
-from kernattn.solvers._check import take_rows
 from kernattn.solvers._digests import FOLDS, folds_of
 from kernattn.solvers._ridge import mean_fit
 

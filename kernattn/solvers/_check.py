@@ -1,6 +1,5 @@
 """Checks of rows, which name those that do not fit."""
 
-from typing import Any
 from warnings import warn
 
 import numpy as np
@@ -11,14 +10,12 @@ from kernattn._arrays.namespaces import (
     Float64,
     check_computed,
     check_floating,
-    indices,
     namespace,
     on_host,
     to_numpy64,
     widest,
 )
 from kernattn._arrays.shapes import strips
-from kernattn._runtime.checks import array_of, shown
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 
@@ -76,22 +73,6 @@ def widen(x: Array) -> Array:
     except TypeError:  # of JAX: the numbers of a traced array are not known
         warn("JAX traces rows in float32, which may be too few digits: switch on jax_enable_x64", stacklevel=2)
         return xp.astype(x, dtype, copy=False)
-
-
-def take_rows(x: Array, rows: Any) -> Array:
-    """Return some rows of an array or a CSR matrix."""
-    return x[rows] if is_sparse(x) else namespace(x=x).take(x, indices(namespace(x=x), rows, x), axis=0)
-
-
-def as_numbers(name: str, values: object) -> Float64:
-    """Return parameters as an array of float64, which must be real numbers."""
-    try:
-        array = array_of(values)
-        if array.dtype.kind in "bcSU" or (array.dtype.kind == "O" and not array.size):
-            raise TypeError
-        return array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise ParameterError(f"{name} must be numbers; got {shown(values)}") from None
 
 
 def check_varies(name: str, largest: float, squares: Float64, products: str) -> None:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, without_flags
-from kernattn._runtime.checks import shown
+from kernattn._runtime.checks import as_numbers, shown
 from kernattn._runtime.deprecated import old_arguments, old_positions
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import as_numbers, widen
+from kernattn.solvers._check import widen
 from kernattn.solvers._draws import Draws, draw, sample
 from kernattn.solvers._gp_pullbacks import METHODS
 from kernattn.solvers._moments import Moments

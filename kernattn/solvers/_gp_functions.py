@@ -21,11 +21,11 @@ from kernattn._arrays.shapes import strips
 from kernattn._arrays.trees import add, leaves, map_leaves
 from kernattn._gradients.computed import pull_of
 from kernattn._gradients.recorded import like
-from kernattn._runtime.checks import instance_of, shown
+from kernattn._runtime.checks import as_numbers, instance_of, shown
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.features._lengthscales import lengthscales_of, with_lengthscales
-from kernattn.solvers._check import as_numbers, check_beside, check_map_takes
+from kernattn.solvers._check import check_beside, check_map_takes
 from kernattn.solvers._gp import GaussianProcess, gp
 from kernattn.solvers._gp_pullbacks import lacking_of, of_mean, of_variance, pull_own
 from kernattn.solvers._spectrum import BLOCK

@@ -6,10 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._arrays.csr import take_rows
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import take_rows, widen
+from kernattn.solvers._check import widen
 from kernattn.solvers._digests import FOLDS, digests_of
 from kernattn.solvers._losses import Loss
 from kernattn.solvers._newton import NO_SLOPE, Place, Problem, Solve, minimise

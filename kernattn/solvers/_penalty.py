@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from kernattn._arrays.csr import take_rows
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import take_rows, widen
+from kernattn.solvers._check import widen
 from kernattn.solvers._digests import FOLDS, digests_of
 from kernattn.solvers._softmax import Coordinates, Labelled, Loss, by_widths, descend, judge, origin
 from kernattn.solvers._sweeps import times

@@ -12,11 +12,11 @@ import numpy as np
 from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, constant, like, namespace
 from kernattn._arrays.shapes import strips
-from kernattn._runtime.checks import finite_number, instance_of, shown
+from kernattn._runtime.checks import as_numbers, finite_number, instance_of, shown
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import as_numbers, check_map_takes, check_varies, widen
+from kernattn.solvers._check import check_map_takes, check_varies, widen
 from kernattn.solvers._eigenbasis import Eigenbasis, eigenbasis
 from kernattn.solvers._moments import Moments
 

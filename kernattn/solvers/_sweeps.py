@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._arrays.csr import take_rows
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64
 from kernattn._arrays.shapes import strips
 from kernattn.errors import EmptyInputError
 from kernattn.features import FeatureMap, Linear
-from kernattn.solvers._check import take_rows, widen
+from kernattn.solvers._check import widen
 from kernattn.solvers._labels import Blocks
 from kernattn.solvers._spectrum import BLOCK
 
