@@ -16,8 +16,8 @@ class ByContent(ABC):
 
     @property
     @abstractmethod
-    def fingerprint(self) -> Any:
-        """What equal values share."""
+    def fingerprint(self) -> int:
+        """What tells contents apart, nearly always."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ByContent):
@@ -37,10 +37,12 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, PLAIN):
         return repr(a) == repr(b)  # of floats, all bits
     if isinstance(a, np.ndarray):
-        return bool(a.shape == b.shape and a.dtype == b.dtype) and a.tobytes() == b.tobytes()
+        return bool(a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes())
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[name], b[name]) for name in a)
-    known = "__dataclass_params__" in vars(type(a)) and vars(type(a))["__dataclass_params__"].frozen
-    return bool(known) and all(same(getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
+    parameters = vars(type(a)).get("__dataclass_params__")
+    if parameters is None or not parameters.frozen:
+        return False
+    return all(same(getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
