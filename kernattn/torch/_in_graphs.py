@@ -23,9 +23,12 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """Return a product of matrices in their dtype, which autocast leaves as it is."""
+    """Return the products of many matrices with one, in their dtype, which autocast leaves as it is.
+
+    The one is expanded: else PyTorch joins the rows of a batch, and asks sizes that are symbols whether it may.
+    """
     with torch.autocast(a.device.type, enabled=False):
-        return torch.matmul(a, b)
+        return torch.matmul(a, b.expand(*a.shape[:-2], *b.shape))
 
 
 def sums_dtype(x: Tensor) -> torch.dtype:

@@ -34,11 +34,12 @@ def compress_and_attend(
     factor = index(factor)  # a constant of the graph: in names and shapes
     q, k, v, weights_k, weights_v = autocast(q, k, v, weights_k, weights_v)
     n, length, wide = q.shape[-2], k.shape[-2], sums_dtype(q)
-    missing = -length % factor
+    blocks = (length + factor - 1) // factor
+    missing = blocks * factor - length
     if key_mask is not None:
         k, v = (torch.where(key_mask[..., None], x, 0.0) for x in (k, v))
-    keys, values = (_blocks(x, w, q, missing) for x, w in ((k, weights_k), (v, weights_v)))
-    there = None if key_mask is None else _side_by_side(key_mask[..., None], factor, missing).any(-1)
+    keys, values = (_blocks(x, w, q, blocks) for x, w in ((k, weights_k), (v, weights_v)))
+    there = None if key_mask is None else _side_by_side(key_mask[..., None], factor, blocks).any(-1)
     rows, plan = q.to(wide), "all"
     if boolean("causal", causal):
         if n > length:
@@ -51,24 +52,22 @@ def compress_and_attend(
     return out.to(q.dtype)
 
 
-def _blocks(x: Tensor, weights: Tensor, q: Tensor, missing: Any) -> Tensor:
-    """Return blocks (..., m, c) of x (..., l, c), zeros in place of what is missing."""
+def _blocks(x: Tensor, weights: Tensor, q: Tensor, count: Any) -> Tensor:
+    """Return so many blocks (..., m, c) of x (..., l, c), zeros in place of what is missing."""
     factor, size, _ = weights.shape
     if tuple(weights.shape) != (factor, x.shape[-1], x.shape[-1]):
         raise ShapeError("weights must be of shape (factor, size, size), the sizes those of keys or values")
     if weights.dtype != q.dtype or x.dtype != q.dtype:
         raise DTypeError("k, v and weights must have the dtype of q")
     wide = sums_dtype(q)
-    blocks = _side_by_side(x.to(wide), factor, missing)
-    return product(blocks, weights.to(wide).reshape(factor * size, size))
+    return product(_side_by_side(x.to(wide), factor, count), weights.to(wide).reshape(factor * size, size))
 
 
-def _side_by_side(x: Tensor, factor: int, missing: Any) -> Tensor:
+def _side_by_side(x: Tensor, factor: int, count: Any) -> Tensor:
     """Return the rows of each block side by side (..., m, factor c), zeros in place of what is missing."""
-    length = x.shape[-2]
-    there = torch.arange(length + missing, device=x.device) < length
-    whole = torch.where(there[:, None], _rows(x, length + missing), x.new_zeros(()))
-    return whole.reshape(*x.shape[:-2], -1, factor * x.shape[-1])
+    there = torch.arange(count * factor, device=x.device) < x.shape[-2]
+    whole = torch.where(there[:, None], _rows(x, count * factor), x.new_zeros(()))
+    return whole.reshape(*x.shape[:-2], count, factor * x.shape[-1])
 
 
 def _rows(x: Tensor, count: Any) -> Tensor:

@@ -160,6 +160,29 @@ def test_compressed_keys_have_one_graph_for_all_lengths(causal):
     assert len(made) == 2
 
 
+@pytest.mark.slow
+def test_compressed_keys_are_exported_for_all_lengths():
+    """Of more tokens than a block has."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = torch.nn.Parameter(WEIGHTS.detach())
+
+        def forward(self, q, k, v):
+            given = {"factor": 4, "weights_k": self.weights, "weights_v": self.weights, "causal": True}
+            return ka.attention.compressed_attention(q, k, v, **given)
+
+    def rows(n):
+        return tuple(drawn(2, n, 4).detach() for _ in range(3))
+
+    sizes = ({1: torch.export.Dim("n", min=5, max=64)},) * 3
+    layer = Layer()
+    exported = torch.export.export(layer, rows(12), dynamic_shapes=sizes, strict=True)
+    for given in (rows(5), rows(23)):
+        torch.testing.assert_close(exported.module()(*given), layer(*given))
+
+
 def test_known_segments_amid_transformations():
     """Derivatives of torch.func lend no memory of any tensor; ids that are mapped are no known numbers."""
     ids, mask = torch.arange(N) // 5, torch.arange(N) % 4 > 0
