@@ -5,7 +5,7 @@ from typing import Any
 
 
 def leaves(tree: Any) -> list[Any]:
-    """Return what stands at the ends of a tree, in order."""
+    """Return the numbers of a tree, in order, None among them."""
     return [leaf for each in tree for leaf in leaves(each)] if isinstance(tree, tuple) else [tree]
 
 

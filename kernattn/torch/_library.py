@@ -9,7 +9,7 @@ import torch
 from kernattn.torch._batched import run_batched
 from kernattn.torch._functions import refuse_second
 from kernattn.torch._ops import STEP, TORCH_OPS, TorchOp, step_
-from kernattn.torch._outside import skipped
+from kernattn.torch._outside import skip
 
 LIBRARY = torch.library.Library("kernattn", "FRAGMENT")
 
@@ -17,7 +17,7 @@ LIBRARY = torch.library.Library("kernattn", "FRAGMENT")
 def _register(op: TorchOp, schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any]) -> str:
     name = f"kernattn::{schema.split('(', maxsplit=1)[0]}"
     LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    torch.library.impl(name, ("cpu", "cuda"), skipped(op.guard(kernel)), lib=LIBRARY)
+    torch.library.impl(name, ("cpu", "cuda"), skip(op.guard(kernel)), lib=LIBRARY)
     torch.library.register_fake(name, op.guard_shapes(shapes), lib=LIBRARY)
     return name
 

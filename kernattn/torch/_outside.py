@@ -8,7 +8,7 @@ from torch._C._dynamo import eval_frame
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def skipped(function: F) -> F:
+def skip(function: F) -> F:
     """Let a function, and all that it calls, run as it is though a compiler looks on."""
     strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
     eval_frame.set_code_exec_strategy(function.__code__, strategy)
@@ -18,9 +18,9 @@ def skipped(function: F) -> F:
 def outside_graphs(reason: str | None = None) -> Callable[[F], F]:
     """Let graphs end before a function; where they may not, the error says the reason."""
 
-    def marked(function: F) -> F:
+    def mark(function: F) -> F:
         function._torchdynamo_disable = True  # type: ignore[attr-defined]
         function._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
-        return skipped(function)
+        return skip(function)
 
-    return marked
+    return mark

@@ -9,12 +9,12 @@ import torch
 from kernattn import attention
 from kernattn._arrays.graphs import in_a_graph
 from kernattn.features._choose import factory
-from kernattn.torch._outside import skipped
+from kernattn.torch._outside import skip
 
 
 def _outside_graphs(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
     """Let graphs break before a function that decides on the host, and trace nothing of what it calls."""
-    skipped(function)
+    skip(function)
 
     @torch.compiler.disable(reason=reason)  # type: ignore[untyped-decorator]
     def left_out(*given: Any, **options: Any) -> Any:
@@ -34,7 +34,7 @@ random_features = _outside_graphs(
 
 @in_a_graph
 def _skip_solver(name: str) -> bool:
-    skipped(getattr(import_module("kernattn.solvers"), name))  # which is loaded when it is called, and no sooner
+    skip(getattr(import_module("kernattn.solvers"), name))  # which is loaded when it is called, and no sooner
     return True
 
 
