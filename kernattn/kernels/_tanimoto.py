@@ -32,8 +32,7 @@ class Tanimoto(Kernel):
     kernel for counts, smooth, and defined for numbers of either sign. Two rows of zeros have k = 1, as in SciPy and
     GAUCHE, where RDKit has 0; a row of zeros and another one have k = 0.
 
-    Bits and whole numbers (bool and integer arrays) are read as float32. The sums of min-max are relative to rounding
-    of the dtype; those of bits and counts are exact up to 2^24 in float32.
+    Bits and whole numbers (bool and integer arrays) are read as float32, in which their sums are exact up to 2^24.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ from scipy import sparse
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.features._sets import minwise
+from kernattn.features._sets import minwise, rows
 from kernattn.ops.consistent import OP as CONSISTENT
 from kernattn.ops.dispatch import missing
 from kernattn.ops.minwise import OP as MINWISE
@@ -145,7 +145,7 @@ def test_mean_and_variance_are_those_of_independent_signs(case):
 
 
 def test_closed_forms():
-    x, y = (rows.astype(np.float64) for rows in (COUNTS[:3], COUNTS[10:13]))
+    x, y = (part.astype(np.float64) for part in (COUNTS[:3], COUNTS[10:13]))
     for name in NAMES:
         phi, k = draw(name), KERNEL.pairs(x, y)
         np.testing.assert_allclose(phi.mean(x, y), k)
@@ -167,6 +167,7 @@ def test_empty_rows_are_alike_and_like_no_other():
 def test_blocks_change_nothing(monkeypatch):
     wanted = [draw(name)(COUNTS) for name in NAMES]
     monkeypatch.setattr(minwise, "MEMBERS", 20)
+    monkeypatch.setattr(rows, "ROOM", 3 * D)
     for name, before in zip(NAMES, wanted, strict=True):
         phi = draw(name)
         monkeypatch.setattr(type(phi), "_entries", 150)

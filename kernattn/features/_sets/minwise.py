@@ -31,8 +31,8 @@ class MinwiseHashing(SetFeatures):
     c members of X, its levels 1 to c, so that the sizes are :math:`\sum \min` and :math:`\sum \max` of the counts. A
     row of zeros is a set with a member of its own. Time is that of M hashes for every member.
 
-    Hashes are of 32 bits, by a random exclusive or, a random odd factor and a mix: two members have the same one once
-    in 2^32, which is the only bias, and in 2^16 features the variance is that of independent orders within 3 % (tests).
+    A hash has 32 bits, by an exclusive or and an odd factor that are random for each feature, and a mix. Two members
+    have the same one once in 2^32, and tests hold the variance to 3 % of that of independent random orders.
     """
 
     _op: ClassVar[Op] = OP

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._arrays.csr import ROOM, is_sparse
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.shapes import strips
 from kernattn.ops.minwise.words import STEP, Words, mixed
+
+ROOM = 2**22  # numbers of a dense block
 
 
 class Sets(NamedTuple):
@@ -22,9 +24,9 @@ class Sets(NamedTuple):
 
 
 def sets_of(x: Any, entries: int) -> Iterator[tuple[slice, Sets]]:
-    """Yield places and sets of NumPy rows (n, d) or CSR rows in turn, which have about so many entries together."""
+    """Yield places and sets of NumPy rows (n, d) in turn, or of CSR rows, about so many entries at a time."""
     if not is_sparse(x):
-        for here in strips(x.shape[0], min(ROOM, entries) // x.shape[1]):
+        for here in strips(x.shape[0], ROOM // x.shape[1]):
             rows = x[here]
             members = np.flatnonzero(rows)
             row, columns = np.divmod(members, x.shape[1])
