@@ -21,7 +21,8 @@ from kernattn.huggingface._cache import find_layer
 from kernattn.huggingface._call import Call, read_call
 from kernattn.huggingface._masks import make_key_mask
 from kernattn.torch import Swap
-from kernattn.torch._transfer import check_names, digest_of, run_model
+from kernattn.torch._names import digest_of, modules_of
+from kernattn.torch._transfer import check_names, run_model
 from kernattn.transfer import Heads, Transfer, load
 from kernattn.transfer._rows import Recorder
 from kernattn.transfer._run import run, settings_of
@@ -87,7 +88,7 @@ def transfer(
     """
     before = _implementation(model)
     asked = settings_of(num_features, kind, window, shared, output_scale, sequences, length, rng)
-    names = {id(each): name for name, each in model.named_modules()}
+    names = {id(each): name for name, each in modules_of(model).items()}
 
     def record(recorder: Recorder) -> None:
         def attention(
@@ -161,7 +162,7 @@ def _register(name: str, attention: Callable[..., Any]) -> None:
 
 def _swap(model: Any, made: Transfer) -> Swap:
     before, noted = _implementation(model), {name: getattr(model.config, name, None) for name in (NOTED, ASKED)}
-    modules = dict(model.named_modules())
+    modules = modules_of(model)
     check_names(made, modules)
     own = {layer.name: getattr(modules[layer.name], HEADS, None) for layer in made.layers}
     if before == NAME and not any(own.values()):  # loaded, and without maps so far

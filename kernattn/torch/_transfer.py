@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
-from hashlib import blake2b
 from os import PathLike
 from typing import Any
 
@@ -18,6 +17,7 @@ from kernattn._runtime.random import RNG
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.torch._heads import group_heads, join_heads
+from kernattn.torch._names import digest_of, modules_of, owner_of
 from kernattn.transfer import Heads, Transfer, load
 from kernattn.transfer._heads import State
 from kernattn.transfer._rows import Recorder
@@ -330,7 +330,7 @@ def _order_arguments(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = 
 
 def _places(model: Any) -> dict[str, SoftmaxAttention]:
     instance_of("model", model, nn.Module)
-    places = {name: each for name, each in model.named_modules() if isinstance(each, SoftmaxAttention)}
+    places = {name: each for name, each in modules_of(model).items() if isinstance(each, SoftmaxAttention)}
     if not places or "" in places:
         raise ParameterError(
             f"model must hold modules SoftmaxAttention, by which a transfer knows its attention; got "
@@ -346,10 +346,10 @@ def _swap(model: nn.Module, places: dict[str, SoftmaxAttention], made: Transfer)
         own = places[layer.name]
         new = HeadAttention(layer.heads, causal=own.causal).train(own.training)
         everywhere = list(model.named_modules(remove_duplicate=False))  # layers may share one module
-        for parent, _, child in (name.rpartition(".") for name, each in everywhere if each is own):
-            owner = model.get_submodule(parent)
+        for owner, child in [owner_of(model, name) for name, each in everywhere if each is own]:
+            held = getattr(owner, child)
             setattr(owner, child, new)
-            put_back.append(lambda owner=owner, child=child, own=own: setattr(owner, child, own))  # type: ignore[misc]
+            put_back.append(lambda owner=owner, child=child, held=held: setattr(owner, child, held))  # type: ignore[misc]
     return Swap(made, put_back)
 
 
@@ -385,12 +385,3 @@ def _evaluation(model: nn.Module) -> Any:
     finally:
         for each, training in modes.items():
             each.training = training
-
-
-def digest_of(model: nn.Module) -> str:
-    """Return a number that tells the numbers of models apart."""
-    digest = blake2b(digest_size=16)
-    for name, value in model.named_parameters():
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

@@ -1,0 +1,69 @@
+"""Models that are compiled, copied, saved and loaded, and what their attention remembers."""
+
+import pytest
+
+import kernattn as ka
+from kernattn.errors import ParameterError
+from kernattn.features._fitted import learn
+
+torch = pytest.importorskip("torch")
+kt = pytest.importorskip("kernattn.torch")
+from torch import nn  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:a fit was no better")  # few steps and few rows
+ROWS = torch.randn(4, 2, 9, 4, generator=torch.Generator().manual_seed(0))
+PHI = ka.random_features(ka.kernels.Softmax(), 4, 8, rng=0)
+
+
+class Model(nn.Module):
+    """Attention of normalised heads."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(2)
+        self.inner = nn.ModuleDict({"attention": kt.SoftmaxAttention(causal=True)})
+
+    def forward(self, x):
+        x = self.norm(x)
+        return self.inner["attention"](x, x, x)
+
+
+def compiled(model):
+    return torch.compile(model, backend="eager")
+
+
+def with_compiled_attention(model):
+    model.inner["attention"] = compiled(model.inner["attention"])
+    return model
+
+
+@pytest.mark.parametrize("wrapped", [compiled, nn.DataParallel, with_compiled_attention])
+def test_maps_fit_models_that_are_wrapped(wrapped, tmp_path):
+    """pytorch/pytorch#101107: names of what is saved had "_orig_mod." before them, and the plain model refused it;
+    pytorch/pytorch#117265: what is put into a compiled module after its first call was not called.
+    """
+    layer = ka.transfer.Layer("inner.attention", ka.transfer.Heads(PHI), (0.1,), (0.2,), 1, 1)
+    ka.transfer.Transfer((layer,)).save(tmp_path)
+    model, plain = wrapped(Model().eval()), Model().eval()
+    with torch.no_grad():
+        own = model(ROWS)
+        with kt.load_transfer(model, tmp_path), kt.load_transfer(plain, tmp_path):
+            torch.testing.assert_close(model(ROWS), plain(ROWS))
+            assert not torch.allclose(model(ROWS), own)
+        assert torch.equal(model(ROWS), own)
+
+
+def test_a_run_goes_on_with_the_same_numbers(tmp_path, monkeypatch):
+    """karpathy/nanoGPT#325: "_orig_mod." in names ended a run that was to go on; tenstorrent/tt-metal#55014: numbers of
+    a model that are no parameters were left out of what tells models apart.
+    """
+    monkeypatch.setattr(learn, "STEPS", 2)
+    given = {"num_features": 8, "rng": 0, "folder": tmp_path}
+    model = Model()
+    with kt.transfer(model, [ROWS], **given) as first:
+        assert [layer.name for layer in first.transfer.layers] == ["inner.attention"]
+    with kt.transfer(compiled(model), [ROWS], **given) as again:
+        assert again.transfer.fingerprint == first.transfer.fingerprint
+    model.norm.running_mean += 1
+    with pytest.raises(ParameterError, match="another model"):
+        kt.transfer(model, [ROWS], **given)
