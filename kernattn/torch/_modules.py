@@ -19,7 +19,7 @@ from kernattn.kernels import Kernel
 from kernattn.torch._heads import group_heads, join_heads
 from kernattn.torch._outside import outside_graphs
 
-AGE = "_kernattn_age"
+MADE_WITH = "_kernattn_omega"  # of a state: the frequencies, which may be learnt on after it
 CALLS = 256  # of before, whose numbers are kept
 ALIKE = 16  # of them at most that began at one state of PyTorch's generator, as after a seed
 UNTRACED = "a redraw_interval counts calls, in no graph: use None there, and redraw() between steps"
@@ -135,16 +135,16 @@ class LinearAttention(ToldKeywords, nn.Module):
         """
         if not self.causal:
             raise ParameterError("decode is for causal attention; got a module with causal=False")
-        self._check_age(state)
+        self._check_numbers(state)
         out, state = self._decode(q, k, v, state, key_mask)
-        self._note_age(state)
+        self._note_numbers(state)
         return out, state
 
-    def _check_age(self, state: LinearState | None) -> None:
-        """Raise where what is learnt has changed since the state was made."""
+    def _check_numbers(self, state: LinearState | None) -> None:
+        """Raise where a state was made with other numbers of what is learnt."""
 
-    def _note_age(self, state: LinearState) -> None:
-        """Take down how often what is learnt had changed."""
+    def _note_numbers(self, state: LinearState) -> None:
+        """Take down the numbers with which a state was made."""
 
     def _decode(
         self, q: Tensor, k: Tensor, v: Tensor, state: LinearState | None, key_mask: Tensor | None
@@ -245,6 +245,7 @@ class FavorAttention(LinearAttention):
         self.redraw_interval, self._design = redraw_interval, self._phi
         self._seed, self._draws, self._calls = whole_number("seed", seed), 0, 0
         self._of_calls: dict[int | None, deque[_OfCall]] = {}
+        self._copied: tuple[nn.Parameter, int, Tensor] | None = None
         omega, offset = (None if x is None else torch.zeros(x.shape) for x in (spec.omega, spec.offset))
         self.omega = nn.Parameter(omega) if learnable else nn.Buffer(omega)
         self.offset = None if offset is None else nn.Buffer(offset)
@@ -279,21 +280,31 @@ class FavorAttention(LinearAttention):
             phi = self._count_call(self.redraw_interval, q)
         return self._attend(phi, q, k, v, key_mask)
 
-    def _check_age(self, state: LinearState | None) -> None:
-        if state is None or torch.compiler.is_compiling():
+    def _check_numbers(self, state: LinearState | None) -> None:
+        made = getattr(getattr(state, "s", None), MADE_WITH, None)
+        if made is None or torch.compiler.is_compiling():
             return
-        if getattr(state.s, AGE, self._age) != self._age:
+        assert state is not None
+        now = self._numbers()
+        if now is None or made is now or state.fingerprint != self._phi.fingerprint:
+            return
+        if not torch.equal(made.to(now), now):
             raise StateMismatchError(
                 "omega has been learnt on, or loaded, since the state was made: begin again from the first token"
             )
 
-    def _note_age(self, state: LinearState) -> None:
-        if not torch.compiler.is_compiling():
-            setattr(state.s, AGE, self._age)
+    def _note_numbers(self, state: LinearState) -> None:
+        if not torch.compiler.is_compiling() and (now := self._numbers()) is not None:
+            setattr(state.s, MADE_WITH, now)
 
-    @property
-    def _age(self) -> int:
-        return int(self.omega._version) if isinstance(self.omega, nn.Parameter) else 0
+    def _numbers(self) -> Tensor | None:
+        """Return a copy of what is learnt, the same one until that changes; None where nothing is."""
+        omega = self.omega
+        if not isinstance(omega, nn.Parameter):
+            return None
+        if self._copied is None or self._copied[0] is not omega or self._copied[1] != omega._version:
+            self._copied = omega, omega._version, omega.detach().clone()
+        return self._copied[2]
 
     def redraw(self) -> None:
         """Give the module fresh features, which follow from the seed and from how many draws there were."""

@@ -1,9 +1,12 @@
 """Models that are compiled, copied, saved and loaded, and what their attention remembers."""
 
+import copy
+import io
+
 import pytest
 
 import kernattn as ka
-from kernattn.errors import ParameterError
+from kernattn.errors import ParameterError, StateMismatchError
 from kernattn.features._fitted import learn
 
 torch = pytest.importorskip("torch")
@@ -67,3 +70,47 @@ def test_a_run_goes_on_with_the_same_numbers(tmp_path, monkeypatch):
     model.norm.running_mean += 1
     with pytest.raises(ParameterError, match="another model"):
         kt.transfer(model, [ROWS], **given)
+
+
+def reloaded(module):
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    file.seek(0)
+    fresh = favor()
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    return fresh
+
+
+def favor(seed=0):
+    return kt.FavorAttention(ka.kernels.Softmax(), 4, 8, causal=True, learnable=True, seed=seed)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, reloaded, nn.Module.double])
+def test_copies_of_learnt_modules_read_their_states(copied):
+    """pytorch/pytorch#111503: a deep copy has versions of its own. Copies refused states as made before a step."""
+    module, row = favor(), ROWS[:, :, :1]
+    with torch.no_grad():
+        for _ in range(3):
+            module.omega *= 1.1
+    state = module.decode(ROWS, ROWS, ROWS)[1]
+    wanted = module.decode(row, row, row, state)[0]
+    torch.testing.assert_close(copied(module).decode(row, row, row, state)[0], wanted)
+
+
+def assign(module, numbers):
+    module.load_state_dict({**module.state_dict(), "omega": numbers}, assign=True)
+
+
+def put(module, numbers):
+    module.omega = nn.Parameter(numbers)
+
+
+@pytest.mark.parametrize("change", [assign, put])
+def test_states_of_other_numbers_are_refused(change):
+    """pytorch/pytorch#129362: numbers that are loaded by `assign` take the place of tensors. They were not seen."""
+    module, row = favor(), ROWS[:, :, :1]
+    change(module, 2 * module.omega.detach())
+    state = module.decode(ROWS, ROWS, ROWS)[1]
+    change(module, 2 * module.omega.detach())
+    with pytest.raises(StateMismatchError, match="learnt on"):
+        module.decode(row, row, row, state)
