@@ -134,6 +134,20 @@ def test_peers_of_windows_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(x, ours, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("name", ["window-64", "window-64-fitted", "window-64-fitted-both-ways"])
+def test_peers_of_a_window_and_features_are_the_same_layer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("bench.cpu.peers.compiles", lambda: False)  # which takes long
+    calls = DEVICE.cases[name].make(replace(TINY, n=320)).calls
+    (ours, *_), both = calls["ours"](), "both" in name
+    found = {contestant: call() for contestant, call in calls.items() if contestant.startswith("torch")}
+    assert len(found) == (1 if both else 3)
+    for contestant, x in found.items():
+        of_values = x[3] if both else x  # after the output and the cotangents of queries and keys
+        wanted = calls["ours"]()[2] if both else ours
+        np.testing.assert_allclose(of_values, wanted, atol=2e-5, err_msg=contestant)
+
+
 @pytest.mark.parametrize("n", [256, 1024])  # with a draw for each head, and of the lengths of the paper
 def test_the_peer_of_bigbird_sees_random_blocks(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")

@@ -8,7 +8,7 @@ from math import isqrt
 from typing import Any
 
 from bench.cpu import pattern_peers as rivals
-from bench.cpu import peers
+from bench.cpu import peers, window_peers
 from bench.cpu.cases import counts
 from bench.cpu.cases.inputs import favor, fitted, heads
 from bench.races import Case, Race
@@ -71,6 +71,7 @@ def windowed(o: Sizes, window: int, make: Make = favor) -> Race:
         "ours": partial(window_attention, q, k, v, phi, window),
         "ours, window alone": partial(softmax_attention, q, k, v, pattern=plan),
         "ours, features alone": partial(causal_linear_attention, q, k, v, phi),
+        **_by_torch(o, (q, k, v, phi, window)),
     }
     pairs, size = o.heads * float(plan.pairs), float(v.nbytes)
     exact, features = Work(4 * size, 4.0 * pairs * o.dim, pairs, written=size), counts.linear(o, o.features, True, True)
@@ -87,6 +88,7 @@ def windowed_both_ways(o: Sizes, window: int, make: Make = favor) -> Race:
         "ours": partial(_both_ways, (g, None), window_attention, q, k, v, phi, window),
         "ours, window alone": partial(_both_ways, g, softmax_attention, q, k, v, pattern=plan),
         "ours, features alone": partial(_both_ways, (g, None), causal_linear_attention, q, k, v, phi),
+        **_by_torch_both_ways(o, (q, k, v, g, phi, window)),
     }
     pairs, size = o.heads * float(plan.pairs), float(v.nbytes)
     exact = Work(12 * size, 14.0 * pairs * o.dim, 2 * pairs, written=4 * size)
@@ -95,6 +97,31 @@ def windowed_both_ways(o: Sizes, window: int, make: Make = favor) -> Race:
     works = {"ours, window alone": exact, "ours, features alone": features}
     both = Work(12 * size, exact.flops + features.flops, exact.functions + features.functions, written=4 * size)
     return Race(calls, both, works=works)
+
+
+def _by_torch(o: Sizes, given: tuple[Any, ...]) -> dict[str, Call]:
+    """Return what torch does without us, by name: a window and features are its own products in blocks of a window."""
+    if not peers.have("torch") or o.n % given[-1]:
+        return {}
+    calls = {
+        "torch, blocks at once": window_peers.torch_whole(*given),
+        "torch, a loop over blocks": window_peers.torch_lean(*given),
+    }
+    if o.n <= MASKED:
+        calls["torch, all pairs"] = window_peers.torch_all_pairs(*given)
+    if peers.compiles():
+        calls["torch, blocks at once, compiled"] = window_peers.torch_whole(*given, compiled=True)
+    return calls
+
+
+def _by_torch_both_ways(o: Sizes, given: tuple[Any, ...]) -> dict[str, Call]:
+    """Return the same and its way back, by autograd."""
+    if not peers.have("torch") or o.n % given[-1]:
+        return {}
+    calls = {"torch, blocks at once, autograd": window_peers.torch_both_ways(*given)}
+    if peers.compiles():
+        calls["torch, blocks at once, autograd, compiled"] = window_peers.torch_both_ways(*given, compiled=True)
+    return calls
 
 
 def _both_ways(cotangent: Any, function: Any, *given: Any, **more: Any) -> Any:
