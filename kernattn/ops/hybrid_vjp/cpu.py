@@ -37,7 +37,7 @@ def hybrid_vjp(
             wide = given._replace(q=q, k=k, v=v)
             given_made = made._replace(out=out, g=g)
             cotangents = pull_lagged(wide, given_made, learn) or pull_parts(PARTS, wide, given_made, learn)
-    if cotangents is None:
+    if cotangents is None or not _is_finite(cotangents):
         cotangents = _recomputed(given, made, learn)
     dq, dk, dv, before, of_bias = cotangents
     if given.state is not None and before is not None:
@@ -57,6 +57,12 @@ def _ordinary(q: Array, k: Array, scale: float, lse: Array, peak: Array) -> bool
     reach = abs(scale) * tops[0] * max(tops[1], 1) * q.shape[-1]
     usual = scale == 0 or kind.tiny <= abs(scale)
     return bool(usual and reach < kind.max / 64 and max(most, more) < PRECISE / kind.eps / 2)
+
+
+def _is_finite(cotangents: Cotangents) -> bool:
+    """Are those of rows finite? Weights of what a row does not see may overflow, and 0 times them is NaN."""
+    dq, dk, dv, *_ = cotangents
+    return all(bool(np.isfinite(x).all()) for x in (dq.x, dk.x, dv))
 
 
 def _largest(x: Array) -> float:

@@ -33,9 +33,11 @@ def row_scales(x: Array, spec: MapSpec) -> tuple[Array, Array | None]:
 
 
 def pull_lagged(given: Given, made: Made, learn: bool) -> Cotangents | None:
-    """Return the cotangents; None of other plans, of heads that meet in groups, and of rows that need more care."""
+    """Return the cotangents; None after a state, of other plans, of heads in groups, of rows that need more care."""
+    if given.state is not None:
+        return None
     q, k, v, dtype = given.q, given.k, given.v, accumulation(given.v)
-    streams = require_streams(given.plan, given.causal, given.state is not None).streams
+    streams = require_streams(given.plan, given.causal, False).streams
     alike = q.shape[:-1] == k.shape[:-1] == v.shape[:-1] == made.g.shape[:-1]
     peak, z = made.normaliser
     if not (alike and len(streams) == 1 and is_lag(streams[0]) and (z > 0).all()):
