@@ -24,6 +24,7 @@ EQUAL, FEW = 128.0, 64  # times the number of features, 64 at least, and the eps
 
 def check_beside(name: str, array: Array, n: int, columns: bool) -> None:
     """Raise unless the array has a number for each of n rows, or several where `columns`."""
+    namespace(**{name: array})
     check_floating(name, array)
     if array.ndim not in ((1, 2) if columns else (1,)) or array.shape[0] != n:
         wanted = f"({n},) or ({n}, c)" if columns else f"({n},)"

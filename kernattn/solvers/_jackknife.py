@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, check_floating, like, to_numpy64, without_flags
+from kernattn._arrays.namespaces import Array, Float64, check_floating, like, namespace, to_numpy64, without_flags
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import instance_of, positive_number, shown
 from kernattn._runtime.elsewhere import told_keywords
@@ -93,6 +93,7 @@ def jackknife(
         raise ParameterError(f"coverage must be between 0.5 and 1; got {shown(coverage)}")
     spectrum = fit._spectrum
     for name, rows in (("x", x), ("new", new)):
+        namespace(**{name: rows})
         check_floating(name, rows)
         if rows.ndim != 2:
             raise ShapeError(f"{name} must be (n, d); got shape {tuple(rows.shape)}")

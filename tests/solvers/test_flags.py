@@ -1,4 +1,4 @@
-"""Rows so small that their products vanish raise nothing, whatever the caller asks of NumPy's floating-point flags."""
+"""Rows whose products vanish raise no flag, whatever the caller asks of NumPy; what is no array is named."""
 
 import numpy as np
 import pytest
@@ -44,3 +44,17 @@ def test_underflow_raises_nothing(name):
         except ka.errors.KernattnError as error:
             found = str(error)
     assert repr(found) == repr(wanted)
+
+
+@pytest.mark.parametrize("wrong", [3.5, "x", (), None])
+def test_what_is_no_array_is_named(wrong):
+    x, y = np.random.default_rng(0).standard_normal((12, 2)), np.arange(12.0)
+    fit = solvers.ridge(solvers.moments(x, PHI, y=y, backend="reference"), 0.1)
+    for call in (
+        lambda: solvers.predict(x, wrong, x, PHI, noise=0.1, amplitude=1.0),
+        lambda: solvers.log_evidence(x, wrong, PHI, noise=0.1, amplitude=1.0),
+        lambda: solvers.jackknife(fit, x, x=x, y=wrong),
+        lambda: solvers.jackknife(fit, wrong, x=x, y=y),
+    ):
+        with pytest.raises(ka.errors.KernattnError, match=r"^(y|new) "):
+            call()
