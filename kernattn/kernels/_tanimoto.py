@@ -97,7 +97,8 @@ def _are_bits(xp: ModuleType, x: Array) -> bool:
 
 def _shared_bits(rows: Rows) -> Array:
     """Return x^T y of rows of zeros and ones."""
-    if not rows.cross or rows.x.ndim != 2 or rows.y.ndim != 2 or OP.choose(rows.x) != "cpu":
+    matrix = rows.cross and rows.x.ndim == rows.y.ndim == 2
+    if not matrix or not isinstance(rows.x, np.ndarray) or OP.choose(rows.x) != "cpu":
         return rows.dot()
     out = np.empty((len(rows.x), len(rows.y)), rows.x.dtype)
     OP.function("cpu")(_words(rows.x), rows._once("words", lambda: _words(rows.y)), out)

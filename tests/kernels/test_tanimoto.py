@@ -9,6 +9,7 @@ import kernattn as ka
 from kernattn import errors
 from kernattn.ops.dispatch import missing
 from kernattn.ops.shared_bits import OP as SHARED_BITS
+from xp import to_numpy
 
 K = ka.kernels
 FORMS = [K.Tanimoto(), K.Tanimoto("dot")]
@@ -45,6 +46,15 @@ def test_bits_are_those_of_scipy(kernel, read):
         np.testing.assert_allclose(got, expected, rtol=1e-12 if dtype == "float64" else 1e-5, atol=1e-7)
     assert kernel(x)[3, 5] == 1
     assert not np.delete(kernel(x)[3], [3, 5]).any()
+
+
+@pytest.mark.parametrize("kernel", FORMS, ids=repr)
+def test_bits_of_every_library(kernel, xp):
+    for dtype in ("float32", "uint8"):
+        x = xp.asarray(BITS.astype(dtype))
+        for got in (kernel(x), kernel(x[None, ...])[0, ...]):
+            assert xp.holds(got)
+            np.testing.assert_allclose(to_numpy(got), kernel(BITS), atol=1e-6)
 
 
 @pytest.mark.parametrize("kernel", FORMS, ids=repr)
