@@ -14,6 +14,7 @@ from kernattn._maps.spec import MapSpec
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, Fitted, fit, random_features
+from kernattn.features._fitted.losses import ROUNDING
 from kernattn.features._fitted.size import lacking
 from kernattn.kernels import Softmax
 from kernattn.transfer._heads import Heads
@@ -82,7 +83,9 @@ def _pool(seen: Sequence[Rows], heads: list[int], rng: np.random.Generator) -> t
 
 
 def _map(kernel: Softmax, q: Float64, k: Float64, v: Float64, asked: Settings, rng: np.random.Generator) -> FeatureMap:
-    """Return the map of a head: the fit, or the random map where that errs less."""
+    """Return the map of a head: the fit, or a random map where that errs less, or where there is nothing to learn."""
+    if not (np.ptp(q, axis=0).any() and np.ptp(k, axis=0).any() and v.any()):
+        return random_features(kernel, q.shape[1], asked.num_features, "positive", rng=rng)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(random map is returned|can learn them by heart)")
         phi = fit(kernel, (q, k), asked.num_features, kind=asked.kind, values=v, rng=rng)
@@ -143,13 +146,14 @@ def _exact(rows: Rows, head: int, place: Place, uniform: bool = False) -> Float6
 
 
 def _error(heads: Heads, head: int, rows: Sequence[Rows], place: Place) -> float:
-    """Return the root of the mean squared error of outputs over that of uniform attention."""
-    one, off, most = _of_head(heads, head), 0.0, 0.0
+    """Return the root of the mean squared error of outputs over that of uniform attention, or over its rounding."""
+    one, off, most, size = _of_head(heads, head), 0.0, 0.0, 0.0
     for each in rows:
         exact = _exact(each, head, place)
+        size += float(np.sum(exact**2))
         off += float(np.sum((_outputs(one, each, head, place) - exact) ** 2))
         most += float(np.sum((_exact(each, head, place, uniform=True) - exact) ** 2))
-    return float(np.sqrt(off / max(most, 1e-300)))
+    return float(np.sqrt(off / max(most, ROUNDING * size, 1e-300)))
 
 
 def _bias(heads: Heads, head: int, seen: Sequence[Rows], place: Place) -> float:

@@ -55,6 +55,8 @@ class Recorder:
         rows = None if mask is None else mask.reshape(-1, mask.shape[-1])
         for at in range(heads[0].shape[0]):
             here = None if rows is None else rows[at if len(rows) > 1 else 0]
+            if not (heads[1].shape[-2] if here is None else here.any()):
+                continue  # padding alone
             slot = seen[0] if seen[0] < self._sizes[0] else int(rng.integers(seen[0] + 1))
             seen[0] += 1
             if slot >= self._sizes[0]:
