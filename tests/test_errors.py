@@ -10,6 +10,7 @@ import kernattn as ka
 from kernattn import errors
 from kernattn._runtime import elsewhere
 from kernattn.solvers._linear_model import LOSSES
+from kernattn.transformer._config import NORMS, POSITIONS
 from refusals import DRAWN, F32, PHI, causal, every_form, linear, refused, x
 from xp import KINDS
 
@@ -231,6 +232,12 @@ def test_maps_check_their_input():
         ),
         (lambda: ka.gated_linear_attention(x(3, 4), x(3, 4), x(3, 4), output_final_state=True), "always returned"),
         (lambda: ka.transformer.transfer({}, None, [], features=8), "num_features here"),
+        (lambda: ka.transformer.Config(d_model=8, layers=1, heads=2), "dim here"),
+        (lambda: ka.transformer.Config(dim=8, layers=1, num_heads=2), "heads here"),
+        (lambda: ka.transformer.Config(dim=8, layers=1, heads=2, vocab=9, positions="RoPE"), "'rotary'"),
+        (lambda: ka.transformer.Config(dim=8, layers=1, heads=2, vocab=9, norm="LayerNorm"), "'layer'"),
+        (lambda: ka.transformer.generate({}, None, None, max_new_tokens=3), "steps here"),
+        (lambda: ka.transformer.forward({}, None, None, DRAWN), "write attention=, key_mask="),
     ],
 )
 def test_names_of_other_libraries_are_told(call, words):
@@ -283,17 +290,18 @@ def test_functions_of_attention_and_of_kernels_say_which_keywords_they_take(room
 
 def test_every_parameter_that_is_told_is_one():
     """What stands for a keyword is a parameter of a public function or class."""
-    rooms = (ka, ka.attention, ka.features, ka.kernels, ka.patterns, ka.solvers)
+    rooms = (ka, ka.attention, ka.features, ka.kernels, ka.patterns, ka.solvers, ka.transformer)
     public = [getattr(room, name) for room in rooms for name in room.__all__]
     takes = {"random_state", "ridge", "seed"}  # of estimators and of a module, whose tests are beside them
     takes |= {name for each in public if inspect.isfunction(each) for name in inspect.signature(each).parameters}
-    takes |= {name for each in ka.kernels.KERNELS.values() for name in inspect.signature(each).parameters}
+    classes = (*ka.kernels.KERNELS.values(), ka.transformer.Config)
+    takes |= {name for each in classes for name in inspect.signature(each).parameters}
     assert {name for told in elsewhere.KEYWORDS.values() for name in told} <= takes
 
 
 def test_every_name_that_is_told_is_one():
     names = {"kernel": ka.kernels.KERNELS, "projection": ka.projections.PROJECTIONS, "method": ka.features.LANDMARKS}
-    names["loss"] = LOSSES
+    names |= {"loss": LOSSES, "positions": POSITIONS, "norm": NORMS}
     names["estimator"] = (*ka.features.ESTIMATORS, *ka.features.LANDMARKS)
     known = {each for group in names.values() for each in group} | {"learned", "orthogonal", "precomputed"}
     for name, told in elsewhere.NAMES.items():

@@ -64,6 +64,14 @@ def checked_target(name: str, value: Any) -> Path:
     return path
 
 
+def checked_folder(name: str, value: Any) -> Path:
+    """Return `value` as the path of a folder, which may not be there yet."""
+    path = checked_path(name, value)
+    if path.exists() and not path.is_dir():
+        raise ParameterError(f"{name} must be the name of a folder; got the file {path}")
+    return path
+
+
 def _encodes(text: str) -> bool:
     try:
         return bool(os.fsencode(text))

@@ -58,6 +58,12 @@ NAMES: dict[str, dict[str, str]] = {  # by parameter, in small letters without s
         **dict.fromkeys(("hinge", "logistic", "logloss"), "classes have 'squared_hinge', or ka.solvers.logistic"),
         **dict.fromkeys(("squared", "squarederror", "mse"), "least squares are ka.solvers.ridge"),
     },
+    "positions": {
+        **dict.fromkeys(("rope", "rotaryembedding"), "that is 'rotary' here"),
+        **dict.fromkeys(("absolute", "learned", "learnable"), "these are 'learnt' here"),
+        **dict.fromkeys(("sin", "sincos", "sinusoid"), "these are 'sinusoidal' here"),
+    },
+    "norm": {"layernorm": "that is 'layer' here", "rmsnorm": "that is 'rms' here"},
     "method": {"random": "that is 'uniform' here", "nystroem": _LANDMARKS, "nystrom": _LANDMARKS},
 }
 
@@ -95,16 +101,17 @@ _WINDOW = {
     "window": "that is window here",
     "pattern": "write pattern=ka.patterns.local(left, right), how far a row sees back and ahead",
 }
-_HEADS = {"q": "heads are a leading axis: (..., heads, n, d), and leading axes broadcast"}
+_DIM = "d", "in_features", "input_dim", "head_dim", "dim_head", "dim_heads"
+_HEADS = {
+    "heads": "that is heads here",
+    "q": "heads are a leading axis: (..., heads, n, d), and leading axes broadcast",
+}
 
 KEYWORDS: dict[str, dict[str, str]] = {  # and by the parameter that takes its place
     "gamma": {"lengthscale": "write lengthscale = 1 / sqrt(2 gamma) for a Gaussian kernel, 1 / gamma for a Laplacian"},
     **{key: {"lengthscale": "that is lengthscale here"} for key in ("length_scale", "sigma", "bandwidth")},
     **dict.fromkeys(("n_components", "n_features", "nb_features", "features", "m"), _FEATURES),
-    **{
-        key: {"dim": "that is dim here"}
-        for key in ("d", "in_features", "input_dim", "head_dim", "dim_head", "dim_heads")
-    },
+    **{key: {"dim": "that is dim here"} for key in (*_DIM, "d_model", "hidden_size", "n_embd", "embed_dim")},
     **{key: {"projection": "that is projection='orthogonal', the default"} for key in ("orthogonal", "ortho")},
     **dict.fromkeys(("penalty", "reg", "lam", "weight_decay"), _PENALTY),
     "alpha": {**_PENALTY, "coverage": "that is 1 - coverage here", "gk": _DECAY},
@@ -120,7 +127,13 @@ KEYWORDS: dict[str, dict[str, str]] = {  # and by the parameter that takes its p
     "key_padding_mask": {"key_mask": "write key_mask=~key_padding_mask, True where there is a key"},
     "attention_mask": {"key_mask": "write key_mask=attention_mask != 0, True where there is a key"},
     **{key: {"q": "no weights are dropped here"} for key in ("dropout", "dropout_p")},
-    **dict.fromkeys(("num_heads", "n_heads", "enable_gqa"), _HEADS),
+    **dict.fromkeys(("num_heads", "n_heads", "n_head", "num_attention_heads", "enable_gqa"), _HEADS),
+    "num_key_value_heads": {"kv_heads": "that is kv_heads here"},
+    **{key: {"layers": "that is layers here"} for key in ("num_hidden_layers", "num_layers", "n_layer", "n_layers")},
+    **{key: {"hidden": "that is hidden here"} for key in ("intermediate_size", "dim_feedforward", "d_ff")},
+    "vocab_size": {"vocab": "that is vocab here"},
+    **{key: {"length": "that is length here"} for key in ("max_position_embeddings", "n_positions", "block_size")},
+    **{key: {"steps": "that is steps here"} for key in ("max_new_tokens", "num_tokens")},
     "scale": {"phi": "the scale is the kernel's, as in ka.random_features(ka.kernels.Softmax(scale=...), ...)"},
     **{key: {"gk": _DECAY} for key in ("decay", "gate", "forget")},
     "pattern": {"phi": "patterns are of exact weights: ka.softmax_attention takes one"},

@@ -13,7 +13,7 @@ import numpy as np
 
 from kernattn._maps.record import fingerprint, read, save, type_name
 from kernattn._runtime.archive import reading
-from kernattn._runtime.checks import checked_path
+from kernattn._runtime.checks import checked_folder, checked_path, shown
 from kernattn._runtime.files import replace_text
 from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn.errors import FileFormatError, ParameterError
@@ -108,7 +108,7 @@ class Transfer:
         for layer in self.layers:
             if layer.name == name:
                 return layer
-        raise KeyError(name)
+        raise KeyError(f"{shown(name)} is none of the layers {', '.join(layer.name for layer in self.layers)}")
 
     def __str__(self) -> str:
         width = max(len("layer"), *(len(layer.name) for layer in self.layers))
@@ -120,7 +120,8 @@ class Transfer:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"Transfer({len(self.layers)} layers, errors {[round(layer.error, 3) for layer in self.layers]})"
+        errors = [round(layer.error, 3) for layer in self.layers]
+        return f"Transfer({len(errors)} layer{'s' * (len(errors) > 1)}, errors {errors})"
 
     @lazy
     def fingerprint(self) -> int:
@@ -142,7 +143,7 @@ class Transfer:
         ParameterError
             If there is a transfer in it already, or a map cannot be saved.
         """
-        place = checked_path("folder", folder)
+        place = checked_folder("folder", folder)
         place.mkdir(parents=True, exist_ok=True)
         if (place / LISTED).exists():
             raise ParameterError(f"folder must hold no transfer yet; {place} has {LISTED}")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._runtime.checks import boolean, checked_path, one_of, positive_integer, whole_number
+from kernattn._runtime.checks import boolean, checked_folder, one_of, positive_integer, whole_number
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.files import replace_text
 from kernattn._runtime.random import RNG, generator
@@ -87,7 +87,7 @@ def run(
     Where there is a folder, each layer is written to it when it is fitted, and none that is there is fitted again.
     """
     has_bar("a transfer", progress)
-    place = None if folder is None else checked_path("folder", folder)
+    place = None if folder is None else checked_folder("folder", folder)
     if asked.rng is None:
         asked = replace(asked, rng=_any_number(place))
     assert asked.rng is not None

@@ -209,4 +209,6 @@ def _resolve_one(kind: Any) -> HeadAttention:
         return ByHeads(kind)
     if callable(kind):
         return Own(kind)
-    raise DTypeError(f"attention must be None, a Pattern, a FeatureMap, Heads or a function; got {shown(kind)}")
+    raise DTypeError(
+        f"attention must be None, a Pattern, a FeatureMap, Heads, a function, or a Transfer; got {shown(kind)}"
+    )

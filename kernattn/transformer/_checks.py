@@ -8,6 +8,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, dtype_name, namespace, placement
 from kernattn._runtime.checks import instance_of, shown
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
+from kernattn.transfer import Transfer
 from kernattn.transformer._attention import (
     Exact,
     HeadAttention,
@@ -29,7 +30,7 @@ def check_call(
     params: Params,
     config: Config,
     x: Array,
-    attention: Kind | Sequence[Kind],
+    attention: Kind | Transfer | Sequence[Kind],
     mask: Array | None,
     memory: Memory | None,
 ) -> list[HeadAttention]:

@@ -14,6 +14,7 @@ from kernattn._runtime.checks import (
     shown,
     whole_number,
 )
+from kernattn._runtime.elsewhere import ToldKeywords
 from kernattn.errors import ParameterError
 from kernattn.transformer._experts import Experts
 from kernattn.transformer._members import Gated
@@ -26,7 +27,7 @@ HEADS = "tokens", "tied", "classes"
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(ToldKeywords):
     r"""A transformer of L layers, :math:`T_l(x) = f_l(A_l(x) + x)`, with A attention and f the feed-forward part.
 
     Vaswani et al. (2017); Katharopoulos et al. (2020), eq. 1. Attention itself is no part of it: `forward` takes any.

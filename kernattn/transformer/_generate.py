@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, indices, namespace, to_numpy64
 from kernattn._runtime.checks import finite_number, instance_of, positive_integer, shown, whole_number
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError, ShapeError
+from kernattn.transfer import Transfer
 from kernattn.transformer._attention import Kind, Memory
 from kernattn.transformer._config import Config
 from kernattn.transformer._decoder import Decoder, why_not_compiled
@@ -21,13 +23,14 @@ from kernattn.transformer._parts import Params
 from kernattn.transformer._positions import limit
 
 
+@told_keywords
 def generate(
     params: Params,
     config: Config,
     prompt: Array,
     steps: int,
     *,
-    attention: Kind | Sequence[Kind] = None,
+    attention: Kind | Transfer | Sequence[Kind] = None,
     lengths: Array | None = None,
     memory: Memory | None = None,
     temperature: float = 1.0,
@@ -52,7 +55,7 @@ def generate(
         Tokens to begin with, one at least.
     steps : int
         How many tokens to draw.
-    attention : None, Pattern or FeatureMap, or a list of them
+    attention : None, Pattern, FeatureMap or Heads, a list of them, or a Transfer
         As in `prefill`.
     lengths : (...) integer array, optional
         Tokens of each prompt, at the beginning of its row, where they are of unequal length.
@@ -120,7 +123,7 @@ def generate(
 
 
 def _make_step(
-    params: Params, config: Config, state: State, prompt: Array, attention: Kind | Sequence[Kind]
+    params: Params, config: Config, state: State, prompt: Array, attention: Kind | Transfer | Sequence[Kind]
 ) -> Callable[[NDArray[np.int64]], Array]:
     """Return the function from a token of each sequence to its logits, of a `Decoder` where one can take the steps."""
     if why_not_compiled(params, config, attention) is None:

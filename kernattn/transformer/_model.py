@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from kernattn._arrays.namespaces import Array, dtype_name, namespace, zero_masked
 from kernattn._runtime.checks import instance_of
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn.attention._state_parts import holds_states
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
+from kernattn.transfer import Transfer
 from kernattn.transformer._attention import Kind, LayerState, Memory, resolve_attention
 from kernattn.transformer._checks import (
     as_sequence,
@@ -58,12 +60,13 @@ def _run(
     return apply_layers(params, config, rows, rotations(config, positions, rows), means)
 
 
+@told_keywords
 def forward(
     params: Params,
     config: Config,
     x: Array,
     *,
-    attention: Kind | Sequence[Kind] = None,
+    attention: Kind | Transfer | Sequence[Kind] = None,
     key_mask: Array | None = None,
     types: Array | None = None,
     memory: Memory | None = None,
@@ -82,10 +85,12 @@ def forward(
         Sizes and choices.
     x : (..., n) integer array, or (..., n, inputs) array
         Tokens, or vectors.
-    attention : None, Pattern, FeatureMap or callable, or a list of them
-        How heads attend: exactly, over a pattern, by features, or by a function ``f(q, k, v, causal=, key_mask=)`` of
-        heads (..., h, n, d); for all layers, or for each. Where heads of keys serve groups, q is (..., h, g, n, d) and
-        k and v are (..., h, 1, n, d). Layers of gated linear attention do not attend: theirs has no effect.
+    attention : None, Pattern, FeatureMap, Heads or callable, a list of them, or a Transfer
+        How heads attend: exactly, over a pattern, by features, by maps of their own, or by a function
+        ``f(q, k, v, causal=, key_mask=)`` of heads (..., h, n, d); for all layers, or for each. What `transfer` returns
+        is the attention of the layers that it names; others attend exactly. Where heads of keys serve groups, q is
+        (..., h, g, n, d) and k and v are (..., h, 1, n, d). Layers of gated linear attention do not attend: theirs has
+        no effect.
     key_mask : (..., n) bool array, optional
         True where there is a token. Positions count from the first that there is, but for those of a grid: padding,
         before or behind, changes nothing.
@@ -193,12 +198,13 @@ def prepare_memory(
     return Memory(tuple(layers))
 
 
+@told_keywords
 def prefill(
     params: Params,
     config: Config,
     x: Array,
     *,
-    attention: Kind | Sequence[Kind] = None,
+    attention: Kind | Transfer | Sequence[Kind] = None,
     lengths: Array | None = None,
     types: Array | None = None,
     memory: Memory | None = None,
@@ -213,7 +219,7 @@ def prefill(
         Sizes and choices; causal.
     x : (..., n) integer array, or (..., n, inputs) array
         Tokens, or vectors.
-    attention : None, Pattern or FeatureMap, or a list of them
+    attention : None, Pattern, FeatureMap or Heads, a list of them, or a Transfer
         As in `forward`; patterns are those of any length whose rows stay as
         they are when tokens follow: not `bigbird`.
     lengths : (...) integer array, optional
@@ -269,13 +275,14 @@ def prefill(
     return apply_head(params, config, rows), State(tuple(layers), after, memory)
 
 
+@told_keywords
 def step(
     params: Params,
     config: Config,
     state: State,
     x: Array,
     *,
-    attention: Kind | Sequence[Kind] = None,
+    attention: Kind | Transfer | Sequence[Kind] = None,
     types: Array | None = None,
 ) -> tuple[Array, State]:
     r"""Take one token: what `forward` gives for it as the last one, from a state that does not grow.
@@ -293,7 +300,7 @@ def step(
         The state before the token, which stays as it is.
     x : (...) integer array, or (..., inputs) array
         The token, or vector.
-    attention : None, Pattern or FeatureMap, or a list of them
+    attention : None, Pattern, FeatureMap or Heads, a list of them, or a Transfer
         As in `prefill`.
     types : (...) integer array, optional
         Its type.

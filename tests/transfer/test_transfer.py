@@ -246,3 +246,17 @@ def test_what_cannot_be_is_refused_before_any_fit():
     params, config = params_of(Config(**one)), Config(**one)
     with pytest.raises(errors.ParameterError, match="a transfer of a model of 1 layers"):
         forward(params, config, TOKENS, attention=other)
+
+
+def test_a_layer_that_a_transfer_lacks_attends_exactly_and_is_told(tmp_path):
+    params, heads = params_of(), ka.transfer.Heads(ka.features.elu1(), window=4)
+    first = ka.transfer.Transfer((ka.transfer.Layer("layers.0", heads, (0.1,), (0.2,), 5, 1),))
+    found = forward(params, CONFIG, TOKENS, attention=first)
+    np.testing.assert_array_equal(found, forward(params, CONFIG, TOKENS, attention=[heads, None]))
+    assert repr(first).startswith("Transfer(1 layer, ")
+    with pytest.raises(KeyError, match=r"0 is none of the layers layers\.0"):
+        first[0]
+    (tmp_path / "file").touch()
+    for call in (lambda: first.save(tmp_path / "file"), lambda: transfer(params, CONFIG, [], folder=tmp_path / "file")):
+        with pytest.raises(errors.ParameterError, match="folder must be the name of a folder; got the file"):
+            call()
