@@ -53,7 +53,14 @@ def run(folder: Path, windows: list[int], images: int, steps: int, features: int
     seen = [shifted(tokens).numpy()]
     for window in windows:
         moved = transfer(
-            numbers, config, seen, features, window=window, folder=folder / f"digits-{features}-{window}", progress=None
+            numbers,
+            config,
+            seen,
+            features,
+            window=window,
+            folder=folder / f"digits-{features}-{window}",
+            rng=0,
+            progress=None,
         )
         tqdm.write(f"{moved}\n")
         ways.append(("fitted maps" + f", window {window}" * bool(window), moved))
