@@ -63,43 +63,56 @@ def _linear(o: Sizes, make: _Maps, causal: bool, both: bool = False) -> Race:
     def back(q: Any, k: Any, v: Any, g: Any) -> Any:
         return vjp(run, q, k, v, phi)[1]((g, None) if causal else g)
 
-    others = {}
+    others: dict[str, Call] = {}
     if peers.have("torch") and o.n % CHUNK == 0 and causal:
-        rows = [peers.in_bfloat16(x) for x in (q, k, v, g)]
-        others["torch, autograd, bfloat16"] = gradient_peers.torch_autograd(*rows, getattr(phi, "omega", None))
+        build = partial(gradient_peers.torch_autograd, omega=getattr(phi, "omega", None))
+        others = _of_both("torch, autograd", build, q, k, v, g)
     return Race(_beside(back, q, k, v, g) | others, counts.both(work, counts.linear_backward(o, m, project, causal)))
 
 
 def _lean(q: Any, k: Any, v: Any, omega: Any, causal: bool) -> dict[str, Call]:
-    """Return torch's lean form in bfloat16, by name: its sums are in bfloat16 too."""
+    """Return torch's lean form by name: in bfloat16, with sums in bfloat16 too, and cast to float32."""
     if not peers.have("torch"):
         return {}
-    rows = [peers.in_bfloat16(x) for x in (q, k, v)]
-    if causal:
-        call = peers.torch_lean_elu1(*rows) if omega is None else peers.torch_lean_favor(*rows, omega)
-    elif omega is None:
-        torch, (q, k, v) = peers.torch_of(*rows)
-        call = partial(torch.inference_mode()(bidirectional(torch, None, q)), q, k, v)
-    else:
-        call = peers.torch_lean_all(*rows, omega)
-    return {"torch, lean, bfloat16": call}
+
+    def build(*rows: Any) -> Call:
+        if causal:
+            return peers.torch_lean_elu1(*rows) if omega is None else peers.torch_lean_favor(*rows, omega)
+        if omega is not None:
+            return peers.torch_lean_all(*rows, omega)
+        torch, rows = peers.torch_of(*rows)
+        return partial(torch.inference_mode()(bidirectional(torch, None, rows[0])), *rows)
+
+    return _of_both("torch, lean", build, q, k, v)
+
+
+def _of_both(name: str, build: Callable[..., Call], *arrays: Any) -> dict[str, Call]:
+    """Return a peer on rows of bfloat16, and the same on float32 rows, cast in each call, as its results are back."""
+    rows = [peers.in_bfloat16(x) for x in arrays]
+
+    def cast() -> Any:
+        out = build(*(x.float() for x in rows))()
+        return tuple(x.bfloat16() for x in out) if isinstance(out, tuple) else out.bfloat16()
+
+    return {f"{name}, bfloat16": build(*rows), f"{name}, bfloat16, cast to float32": cast}
 
 
 def _softmax(o: Sizes, causal: bool, both: bool = False) -> Race:
     """Exact attention on arrays of 16 bits, beside float32."""
     q, k, v, g = heads(o, 4)
-    work, others = counts.softmax(o, causal), {}
-    rows = [peers.in_bfloat16(x) for x in (q, k, v, g)] if peers.have("torch") else []
+    work = counts.softmax(o, causal)
+    others: dict[str, Call] = {}
+    name, torch = "torch's scaled_dot_product_attention", peers.have("torch")
     if not both:
-        if rows:
-            others["torch's scaled_dot_product_attention, bfloat16"] = peers.torch_softmax(*rows[:3], causal)
+        if torch:
+            others = _of_both(name, partial(peers.torch_softmax, causal=causal), q, k, v)
         return Race(_beside(partial(softmax_attention, causal=causal), q, k, v) | others, work)
 
     def back(q: Any, k: Any, v: Any, g: Any) -> Any:
         return vjp(softmax_attention, q, k, v, causal=causal)[1](g)
 
-    if rows:
-        others["torch's scaled_dot_product_attention, bfloat16"] = gradient_peers.torch_softmax_gradients(*rows, causal)
+    if torch:
+        others = _of_both(name, partial(gradient_peers.torch_softmax_gradients, causal=causal), q, k, v, g)
     return Race(_beside(back, q, k, v, g) | others, counts.both(work, counts.softmax_backward(o, causal)))
 
 
