@@ -86,7 +86,7 @@ class Matern(Stationary):
         """Return distances for the Bessel function of SciPy; a gradient would be lost there."""
         if not records_gradient(z):
             check_computed("x", z)
-            with suppress(TypeError):  # JAX's, of what is traced
+            with suppress(ParameterError):  # of what is traced
                 return to_numpy64(z)
         raise ParameterError(f"nu must be 0.5, 1.5 or 2.5 where arrays are traced or differentiated; got {self.nu}")
 

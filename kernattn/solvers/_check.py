@@ -71,7 +71,7 @@ def widen(x: Array) -> Array:
         return xp.astype(x, dtype, copy=False)
     try:
         return to_numpy64(x)
-    except TypeError:  # of JAX: the numbers of a traced array are not known
+    except ParameterError:  # the numbers of an array that JAX traces are not known
         warn("JAX traces rows in float32, which may be too few digits: switch on jax_enable_x64", stacklevel=2)
         return xp.astype(x, dtype, copy=False)
 

@@ -83,15 +83,15 @@ fine()
 
 IMPORTING = """
 import sys
-from kernattn._runtime.fork import imported
+from kernattn._runtime.fork import import_whole
 
 with open("slow_to_import.py", "w") as file:
     file.write("import time, __main__; __main__.begun.set(); time.sleep(0.5)")
 begun = threading.Event()
 sys.path.insert(0, "")
-threading.Thread(target=lambda: imported("slow_to_import")).start()
+threading.Thread(target=lambda: import_whole("slow_to_import")).start()
 begun.wait()
-forked(lambda: imported("slow_to_import"))
+forked(lambda: import_whole("slow_to_import"))
 fine()
 """
 

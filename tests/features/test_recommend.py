@@ -310,7 +310,7 @@ def test_maps_near_uniform_attention_are_redrawn_until_it_is_told():
             noise = 0.5 * rng.standard_normal()
             return Measured(np.exp(self.at[0] + noise), tuple(np.exp(at + noise) for at in self.at))
 
-    target, seeds = SimpleNamespace(uniform=1.0, measured=lambda drawn: drawn), redraw_seeds(np.random.default_rng(3))
+    target, seeds = SimpleNamespace(uniform=1.0, measure=lambda drawn: drawn), redraw_seeds(np.random.default_rng(3))
     for at, told in (((0.1,), True), ((-0.1,), False), ((0.1, 0.2), True), ((0.2, -0.1), False)):
         maps = {"near": Drawn(*at), "far": Drawn(*(3.0 for _ in at))}
         race, more = (measure_until_decided(maps, target, seeds, tells=tells) for tells in (False, True))

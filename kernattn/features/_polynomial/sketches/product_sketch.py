@@ -128,7 +128,7 @@ class RademacherSketch(ProductSketch):
     :math:`s = \sum_i \tilde x_i^2 \tilde y_i^2` (Wacker, Kanagawa and Filippone 2022): never above the Gaussian one.
     """
 
-    _bounded = True
+    _is_bounded = True
 
     def _check_draw(self) -> None:
         check_signs("omega", self.omega, (self.kernel.degree, "M", "width"))

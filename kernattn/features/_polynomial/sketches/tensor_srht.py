@@ -52,7 +52,7 @@ class TensorSRHT(PolynomialSketch):
 
     _op: ClassVar[Op] = OP
     _block_rows: ClassVar[int | None] = 128
-    _bounded = True
+    _is_bounded = True
 
     def _check_draw(self) -> None:
         """Raise unless every block has its signs, and every feature a row of its block's own."""
