@@ -80,7 +80,8 @@ class FeatureClassifier(Classifier, LeastSquares):
             )
         if len(strangers := np.setdiff1d(there, known)):
             raise ParameterError(
-                f"y must hold the classes {shown(known.tolist())}; got {shown(strangers.tolist())} too"
+                f"y must hold the classes {shown(known.tolist())}; got {shown(strangers.tolist())} too: the first "
+                "partial_fit takes all labels that there will be as classes="
             )
         self._add(x, signs_of(y, known), weights, first)
         self.classes_ = known

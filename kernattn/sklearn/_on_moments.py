@@ -78,7 +78,7 @@ class OnMoments(RandomMapEstimator, ABC):
         if first and n < FEW and (by_rows or isinstance(scale, str) or self.estimator in LANDMARKS):
             warn_user(
                 f"the first {n} rows choose the lengthscale or the landmarks, and later rows change neither: give "
-                f"lengthscale=, or {FEW} rows or more at first",
+                f"a number as lengthscale=, or {FEW} rows or more at first",
                 UserWarning,
             )
 
