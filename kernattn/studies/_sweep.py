@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from inspect import signature
 from itertools import product
 from numbers import Integral, Real
 from typing import Any, final
@@ -17,6 +18,14 @@ from kernattn.studies._seeds import canonical, digest, spawn_key, stream
 
 Draws = Mapping[str, Any]  # field -> array (R, ...)
 Facts = Mapping[str, Any]
+TAKES: dict[str, tuple[str, ...]] = {
+    "trial": ("cell", "rng"),
+    "facts": ("cell",),
+    "keep": ("cell",),
+    "reduce": ("cell", "draws", "facts"),
+    "prepare": (),
+}
+"""The functions of a sweep, and what each is called with."""
 RESERVED = ("study", "cell", "version", "seed", "draws", "stopped", "seconds", "checksum")
 
 
@@ -173,13 +182,14 @@ class Sweep:
             raise ParameterError(f"the name of a sweep must be a string; got {shown(given)}")
         for what in ("axes", "along"):
             object.__setattr__(self, what, _axes(what, getattr(self, what)))
-        for what in ("trial", "facts", "keep", "reduce", "prepare"):
+        for what, takes in TAKES.items():
             given = getattr(self, what)
-            if not callable(given) and (given is not None or what == "trial"):
-                raise ParameterError(f"{what} must be a function; got {shown(given)}")
-        both = set(self.axes) & set(self.along)
-        if not self.axes or both:
-            raise ParameterError(f"a sweep needs axes, and along has others than they; both have {sorted(both)}")
+            if given is not None or what == "trial":
+                _check_function(what, given, takes)
+        if not self.axes:
+            raise ParameterError("axes must have the values of one axis at least, such as {'m': (64, 256)}; got {}")
+        if both := set(self.axes) & set(self.along):
+            raise ParameterError(f"along must have other names than axes; both have {sorted(both)}")
         given = self.paired
         if not isinstance(given, tuple | list) or any(axis not in self.axes for axis in given):
             raise ParameterError(f"paired must be a tuple of axes, {', '.join(self.axes)}; got {shown(given)}")
@@ -216,6 +226,17 @@ class Sweep:
     def _stream(self, cell: Cell) -> str:
         left_out = {*self.paired, *self.along}
         return canonical([self.name, {axis: cell[axis] for axis in cell if axis not in left_out}])
+
+
+def _check_function(what: str, given: Any, takes: tuple[str, ...]) -> None:
+    if not callable(given):
+        raise ParameterError(f"{what} must be a function; got {shown(given)}")
+    try:
+        signature(given).bind(*takes)
+    except TypeError as error:
+        raise ParameterError(f"{what} must take ({', '.join(takes)}); {error}") from None
+    except ValueError:  # of a builtin Python knows no signature
+        return
 
 
 def _axes(what: str, given: Any) -> dict[str, tuple[Any, ...]]:

@@ -213,7 +213,9 @@ def test_what_is_to_be_precise_must_be_there(more, tmp_path):
     ("made", "message"),
     [
         (lambda: Sweep("", {"a": (1,)}, trial), "name of a sweep must be a string; got ''"),
-        (lambda: Sweep("s", {}, trial), "needs axes"),
+        (lambda: Sweep("s", {}, trial), "axes must have the values of one axis at least, .*; got {}"),
+        (lambda: Sweep("s", {"a": (1,)}, lambda cell: {}), r"trial must take \(cell, rng\); too many positional"),
+        (lambda: Sweep("s", {"a": (1,)}, trial, facts=object), r"facts must take \(cell\); too many positional"),
         (lambda: Sweep("s", {"a": ()}, trial), "a must be a list of at least one value"),
         (lambda: Sweep("s", {"a": "left"}, trial), "a must be a list of at least one value; got 'left'"),
         (lambda: Sweep("s", {"a": (1, 1)}, trial), "a must not repeat a value; got 1, 1"),
