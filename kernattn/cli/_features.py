@@ -71,6 +71,7 @@ def _draw_map(draw: dict[str, Any], dim: int) -> Any:
 def _parse_kernel(text: str) -> Any:
     """Return a kernel by its name, with parameters as keywords in brackets."""
     from kernattn._runtime.checks import shown
+    from kernattn._runtime.elsewhere import hint_at
     from kernattn.kernels import KERNELS
 
     match = re.fullmatch(r"\s*(\w+)\s*(\(.*\))?\s*", text)
@@ -78,6 +79,7 @@ def _parse_kernel(text: str) -> Any:
     if name not in KERNELS:
         raise ParameterError(
             f"--kernel must be one of {', '.join(KERNELS)}, with parameters in brackets; got {shown(text)}"
+            f"{hint_at('kernel', name, KERNELS)}"
         )
     try:
         call: Any = ast.parse(f"f{match[2] or '()'}", mode="eval").body if match is not None else None
@@ -88,4 +90,5 @@ def _parse_kernel(text: str) -> Any:
     except ParameterError:
         raise
     except Exception as error:  # no call, no literals, or brackets too deep: RecursionError, and MemoryError of ast
-        raise ParameterError(f"--kernel takes parameters as {name}(name=number); got {shown(text)}") from error
+        why = f": {str(error)[:200]}" if isinstance(error, TypeError) else ""
+        raise ParameterError(f"--kernel takes parameters as {name}(name=number); got {shown(text)}{why}") from error
