@@ -255,6 +255,14 @@ def test_keywords_of_ones_own_are_no_others():
         ka.random_features(ka.kernels.Softmax(), 4, 16, projection="none")
 
 
+def test_a_class_that_takes_any_keyword_takes_those_of_other_libraries():
+    class Any(elsewhere.ToldKeywords):
+        def __init__(self, rng=None, **more):
+            self.more = more
+
+    assert Any(seed=3).more == {"seed": 3}
+
+
 def test_errors_inside_a_function_are_left_alone():
     """What a kernel of one's own makes of keywords is not what the function was given."""
 

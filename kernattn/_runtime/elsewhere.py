@@ -234,6 +234,9 @@ class ToldKeywords:
 
     def __new__(cls, *_: Any, **keywords: Any) -> Self:
         for name in keywords.keys() & KEYWORDS.keys():
-            if told := instead_of(name, signature(cls.__init__).parameters):
+            takes = signature(cls.__init__).parameters
+            if any(each.kind is each.VAR_KEYWORD for each in takes.values()):  # of a subclass, which takes any
+                break
+            if told := instead_of(name, takes):
                 raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {name!r}: {told}")
         return super().__new__(cls)
