@@ -36,11 +36,11 @@ class Kind:
 
 
 def _elu1(xp: ModuleType, u: Array) -> Array:
-    return xp.where(u > 0, u + 1, xp.exp(xp.minimum(u, xp.zeros_like(u))))
+    return xp.where(u > 0, u + 1, xp.exp(xp.where(u > 0, xp.zeros_like(u), u)))  # at 0, min(u, 0) has half of a slope
 
 
 def _relu(xp: ModuleType, u: Array) -> Array:
-    return xp.maximum(u, xp.zeros_like(u))
+    return xp.where(u <= 0, xp.zeros_like(u), u)
 
 
 def _cos(xp: ModuleType, u: Array) -> Array:

@@ -5,6 +5,7 @@ import pytest
 
 import oracles
 from kernattn.ops.features.reference import features, scaled
+from kernattn.ops.features_vjp.reference import features_vjp
 from laws import arrays
 from seam import KINDS, MapSpec
 from xp import dtype_name, to_numpy
@@ -70,3 +71,13 @@ def test_rows_of_any_size_keep_their_digits(kind, octaves):
     np.testing.assert_allclose(moved, octaves + log_scale / np.log(2), rtol=1e-6)
     np.testing.assert_array_equal(far / far.max(-1, keepdims=True), values / values.max(-1, keepdims=True))
     assert (far.max(-1) > 2.0**-17).all()
+
+
+@pytest.mark.parametrize("kind", ["elu1", "relu"])
+def test_slopes_at_a_kink_are_those_of_the_pullback(kind):
+    """Also where a framework differentiates the array operations: its max(u, 0) has half of a slope at 0."""
+    torch, spec = pytest.importorskip("torch"), SPECS[f"{kind} plain"]
+    x = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    phi = features(x, spec)
+    (slope,) = torch.autograd.grad(phi.sum(), x)
+    np.testing.assert_allclose(slope, features_vjp(np.zeros((2, 3)), spec, np.ones(tuple(phi.shape)), False).x)
