@@ -178,7 +178,7 @@ class Rows:
         return self.of(Form(DOT))
 
     def squared_distance(self) -> Array:
-        """Return |x - y|^2, (..., n, k) or rowwise (...)."""
+        """Return :math:`|x - y|^2`, (..., n, k) or rowwise (...)."""
         return self.of(Form(SQUARED))
 
     def _dot(self) -> Array:
@@ -212,12 +212,12 @@ class Rows:
         return 2 * unit * self.xp.clip(x / 2 - y / 2, min=-reach, max=reach)
 
     def distance(self) -> Array:
-        """Return |x - y|, (..., n, k) or rowwise (...), whose square may be no float."""
+        """Return :math:`|x - y|`, (..., n, k) or rowwise (...), whose square may be no float."""
         (size, root), unit = self._distance(), self._double
         return unit * self.xp.minimum(size, self.largest / (unit * root)) * root
 
     def log_distance(self) -> Array:
-        """Return log |x - y|, (..., n, k) or rowwise (...)."""
+        r"""Return :math:`\log |x - y|`, (..., n, k) or rowwise (...)."""
         xp, (size, root) = self.xp, self._distance()
         known = xp.where(size == 0, xp.ones_like(size), size)
         return xp.where(size == 0, -xp.inf, xp.log(known) + xp.log(root)) + log(self._double)
