@@ -22,7 +22,7 @@ def normalisers(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def normalisers_and_shares(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the same and e^(l_a) over their sum, (..., n, M)."""
+    """Return -log sum_a e^(l_a), (..., n), and the features' shares e^(l_a) over their sum, (..., n, M)."""
     shares = np.empty((*x.shape[:-1], spec.num_features_of(x.shape[-1])), dtype)
     return _written(x, spec, dtype, shares, unwritten(dtype)), shares
 
