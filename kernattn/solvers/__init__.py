@@ -11,12 +11,13 @@ from operator import add
 
 from kernattn._runtime.deprecated import old_names
 from kernattn.solvers._accumulate import accumulate
-from kernattn.solvers._conditional import conditional_hsic
 from kernattn.solvers._draws import Draws
 from kernattn.solvers._files import load_moments, save_moments
 from kernattn.solvers._folds import CrossValidation, cross_validate
 from kernattn.solvers._gp import EvidenceGradient, GaussianProcess, gp
 from kernattn.solvers._gp_functions import Prediction, log_evidence, predict
+from kernattn.solvers._hypotheses.conditional import conditional_hsic
+from kernattn.solvers._hypotheses.on_moments import SampleTest, hsic, mmd
 from kernattn.solvers._jackknife import Interval, jackknife
 from kernattn.solvers._kernel_ridge import KernelRidge, kernel_ridge
 from kernattn.solvers._linear_model import LinearModel, linear_model
@@ -24,7 +25,6 @@ from kernattn.solvers._logistic import Logistic, logistic
 from kernattn.solvers._moments import Moments, initial_moments
 from kernattn.solvers._pca import Components, pca, whiten
 from kernattn.solvers._ridge import Ridge, RidgePath, ridge
-from kernattn.solvers._sample_tests import SampleTest, hsic, mmd
 from kernattn.solvers._spectral_clustering import SpectralClusters, spectral_clustering
 from kernattn.solvers._sums import moments
 from kernattn.solvers._tune import Tuned, tune

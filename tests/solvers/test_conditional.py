@@ -6,8 +6,8 @@ import torch
 
 import kernattn as ka
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ParameterError, ShapeError
-from kernattn.solvers._conditional import _root, _sum_products
-from kernattn.solvers._smoothers import PENALTIES, AdditiveSmoother, Smoother, smooth
+from kernattn.solvers._hypotheses.conditional import _root, _sum_products
+from kernattn.solvers._hypotheses.smoothers import PENALTIES, AdditiveSmoother, Smoother, smooth
 
 Z = np.random.default_rng(0).standard_normal((2, 40, 3))
 Y = np.random.default_rng(1).standard_normal((2, 40, 2))

@@ -7,7 +7,7 @@ from scipy.stats import chi2
 
 import kernattn as ka
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, StateMismatchError
-from kernattn.solvers._quadratic import upper_tail
+from kernattn.solvers._hypotheses.tail import upper_tail
 from solvers.test_moments import PHI, W, X, Y
 
 OTHER = ka.random_features(ka.kernels.Gaussian(), dim=2, num_features=10, rng=5)

@@ -93,7 +93,7 @@ def rcit(x: Float64, y: Float64, z: Float64, rng: np.random.Generator) -> float:
 
     It takes least squares of 5 features of x, and of y with z, on 100 features of z, with a penalty of 1e-10.
     """
-    from kernattn.solvers._quadratic import upper_tail
+    from kernattn.solvers._hypotheses.tail import upper_tail
 
     x, y, z = _standard(x[:, None]), _standard(y[:, None]), _standard(z)
     n = len(x)

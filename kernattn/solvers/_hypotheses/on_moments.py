@@ -1,4 +1,4 @@
-"""Tests on features: are two samples of one law, are two variables independent?"""
+"""Tests on sums of features: are two samples of one law, are two variables independent?"""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kernattn._runtime.checks import instance_of
 from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import EmptyInputError, ParameterError, StateMismatchError
 from kernattn.solvers._check import check_varies
+from kernattn.solvers._hypotheses.tail import upper_tail
 from kernattn.solvers._moments import Moments
-from kernattn.solvers._quadratic import upper_tail
 
 ROUNDING = 1e-12  # of the largest eigenvalue: the others are none
 

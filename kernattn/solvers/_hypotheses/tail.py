@@ -1,4 +1,4 @@
-"""Tails of weighted sums of squares of normals, to which the statistics of two-sample tests converge."""
+"""Tails of weighted sums of squares of normals, to which the statistics of tests on features converge."""
 
 from math import copysign, exp, pi, sqrt
 

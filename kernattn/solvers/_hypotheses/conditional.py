@@ -14,9 +14,17 @@ from kernattn._runtime.checks import positive_integer
 from kernattn._runtime.lazy_scipy import special
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
-from kernattn.solvers._quadratic import upper_tail
-from kernattn.solvers._sample_tests import ROUNDING, SampleTest
-from kernattn.solvers._smoothers import BLOCK, AdditiveSmoother, Smoother, gaussian, inverse_root, smooth, transpose
+from kernattn.solvers._hypotheses.on_moments import ROUNDING, SampleTest
+from kernattn.solvers._hypotheses.smoothers import (
+    BLOCK,
+    AdditiveSmoother,
+    Smoother,
+    gaussian,
+    inverse_root,
+    smooth,
+    transpose,
+)
+from kernattn.solvers._hypotheses.tail import upper_tail
 
 FEWEST = 20  # rows
 SCALES = 1.0, 3.0  # of the kernels of z, by half the root mean square distance of two rows

@@ -1,0 +1,1 @@
+"""Tests of hypotheses: one law, independence, and independence given other variables."""
