@@ -9,7 +9,7 @@ import pytest
 import kernattn as ka
 from kernattn import errors
 from kernattn._runtime import elsewhere
-from kernattn.solvers._linear_model import LOSSES
+from kernattn.solvers._losses.linear_model import LOSSES
 from kernattn.transformer._config import NORMS, POSITIONS
 from refusals import DRAWN, F32, PHI, causal, every_form, linear, refused, x
 from xp import KINDS

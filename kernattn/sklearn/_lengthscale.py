@@ -19,7 +19,7 @@ from kernattn.sklearn._inputs import lowest_ridge
 from kernattn.solvers import cross_validate, moments
 from kernattn.solvers._digests import digests_of, folds_of
 from kernattn.solvers._folds import add_folds
-from kernattn.solvers._penalty import hold_out
+from kernattn.solvers._losses.logistic_penalty import hold_out
 from kernattn.solvers._ridge import choose
 from kernattn.solvers._tune import OBJECTIVES, Search, search_lengthscales
 

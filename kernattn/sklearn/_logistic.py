@@ -13,7 +13,7 @@ from kernattn.sklearn._drawn import draw_for_labels, without_zeros
 from kernattn.sklearn._inputs import check_labels, check_ridge
 from kernattn.sklearn._maps import Classifier
 from kernattn.solvers import logistic
-from kernattn.solvers._penalty import hold_out, warn_of_least
+from kernattn.solvers._losses.logistic_penalty import hold_out, warn_of_least
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -20,8 +20,8 @@ from kernattn.solvers._hypotheses.conditional import conditional_hsic
 from kernattn.solvers._hypotheses.on_moments import SampleTest, hsic, mmd
 from kernattn.solvers._jackknife import Interval, jackknife
 from kernattn.solvers._kernel_ridge import KernelRidge, kernel_ridge
-from kernattn.solvers._linear_model import LinearModel, linear_model
-from kernattn.solvers._logistic import Logistic, logistic
+from kernattn.solvers._losses.linear_model import LinearModel, linear_model
+from kernattn.solvers._losses.logistic import Logistic, logistic
 from kernattn.solvers._moments import Moments, initial_moments
 from kernattn.solvers._pca import Components, pca, whiten
 from kernattn.solvers._ridge import Ridge, RidgePath, ridge

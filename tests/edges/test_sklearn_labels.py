@@ -11,7 +11,7 @@ import kernattn as ka
 from edges.sklearn_cases import GIVEN, LABELS, PHI, W, X, Y
 from kernattn.errors import ParameterError
 from kernattn.sklearn import FeatureClassifier, FeatureLogistic, FeatureRidge
-from kernattn.solvers._penalty import hold_out
+from kernattn.solvers._losses.logistic_penalty import hold_out
 
 
 def test_labels():

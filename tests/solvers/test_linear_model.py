@@ -5,8 +5,8 @@ import pytest
 
 import kernattn as ka
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError
-from kernattn.solvers import _newton, _sweeps
-from kernattn.solvers._labels import walk_labelled
+from kernattn.solvers._losses import quasi_newton, sweeps
+from kernattn.solvers._losses.labels import walk_labelled
 from xp import KINDS, to_numpy
 
 RNG = np.random.default_rng(0)
@@ -95,11 +95,11 @@ def test_parts_and_sweeps_change_nothing(loss, monkeypatch):
         solve(loss, blocks, y=None, penalty=0.1),
         solve(loss, X[kept], y=Y[loss][kept], weights=W[kept], penalty=0.1),
     ]
-    monkeypatch.setattr(_sweeps, "KEPT", 0)
-    monkeypatch.setattr(_newton, "ROWS", 100)
-    monkeypatch.setattr(_newton, "MANY", 4)
-    monkeypatch.setattr("kernattn.solvers._interior.FEW", 30)
-    monkeypatch.setattr("kernattn.solvers._interior.MANY", 2)
+    monkeypatch.setattr(sweeps, "KEPT", 0)
+    monkeypatch.setattr(quasi_newton, "ROWS", 100)
+    monkeypatch.setattr(quasi_newton, "MANY", 4)
+    monkeypatch.setattr("kernattn.solvers._losses.interior_point.FEW", 30)
+    monkeypatch.setattr("kernattn.solvers._losses.interior_point.MANY", 2)
     same.append(solve(loss, lambda: iter(blocks), y=None, penalty=0.1))
     for fit in same:
         assert fit.converged
@@ -112,7 +112,7 @@ def test_features_that_are_given_are_neither_copied_nor_written():
     given, other = ka.features.linear(units), ka.features.linear(2 * units)
     narrow = features.astype("f4")
     for x in (features, narrow):
-        rows = _sweeps.Sweeps(given, walk_labelled(given, x, REAL, None), None)
+        rows = sweeps.Sweeps(given, walk_labelled(given, x, REAL, None), None)
         assert [part.features.dtype for part in rows.parts()] == [np.float64]  # weights may be large
         assert np.shares_memory(rows._kept[0].features, x)
     options = {"y": COUNTS, "loss": "poisson", "penalty": 0.1, "tolerance": 1e-12}

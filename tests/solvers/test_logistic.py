@@ -210,7 +210,7 @@ def test_choices_that_rows_do_not_tell():
 
 def test_features_that_are_not_kept(monkeypatch):
     kept = ka.solvers.logistic(X, PHI, y=THREE, penalty=0.1)
-    monkeypatch.setattr("kernattn.solvers._sweeps.KEPT", 100)
+    monkeypatch.setattr("kernattn.solvers._losses.sweeps.KEPT", 100)
     np.testing.assert_array_equal(ka.solvers.logistic(X, PHI, y=THREE, penalty=0.1).weights, kept.weights)
 
 

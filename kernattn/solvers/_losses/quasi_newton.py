@@ -13,8 +13,8 @@ from scipy.linalg import cho_factor, cho_solve
 from kernattn._arrays.namespaces import Float64, namespace, without_flags
 from kernattn._runtime.lazy_scipy import optimize
 from kernattn.errors import ParameterError
-from kernattn.solvers._losses import Loss
-from kernattn.solvers._sweeps import Held, Sweeps, times
+from kernattn.solvers._losses.losses import Loss
+from kernattn.solvers._losses.sweeps import Held, Sweeps, times
 
 ROWS, MANY = 4096, 8  # rows of a Hessian: as many at least, and as many times the features
 STALE = 8  # steps after which the Hessian is made anew

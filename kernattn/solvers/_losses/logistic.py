@@ -16,11 +16,11 @@ from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.lazy_scipy import special
 from kernattn.features import FeatureMap
-from kernattn.solvers._labels import find_classes, given_penalty, likeliest, walk_labelled
-from kernattn.solvers._penalty import hold_out, warn_of_least
-from kernattn.solvers._scored import Scored
-from kernattn.solvers._softmax import Loss, Passes, minimise, origin
-from kernattn.solvers._sweeps import Sweeps
+from kernattn.solvers._losses.labels import find_classes, given_penalty, likeliest, walk_labelled
+from kernattn.solvers._losses.logistic_penalty import hold_out, warn_of_least
+from kernattn.solvers._losses.scored import Scored
+from kernattn.solvers._losses.softmax import Loss, Passes, minimise, origin
+from kernattn.solvers._losses.sweeps import Sweeps
 
 
 @final

@@ -12,10 +12,10 @@ from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import widen
 from kernattn.solvers._digests import FOLDS, digests_of
-from kernattn.solvers._losses import Loss
-from kernattn.solvers._newton import NO_SLOPE, Place, Problem, Solve, minimise
-from kernattn.solvers._penalty import DISTINCT, ROUGHLY, ROWS, UNTOLD, WORSE, rotate
-from kernattn.solvers._sweeps import Held
+from kernattn.solvers._losses.logistic_penalty import DISTINCT, ROUGHLY, ROWS, UNTOLD, WORSE, rotate
+from kernattn.solvers._losses.losses import Loss
+from kernattn.solvers._losses.quasi_newton import NO_SLOPE, Place, Problem, Solve, minimise
+from kernattn.solvers._losses.sweeps import Held
 
 STEPS = 30
 HIGH, LOW = 2, -7  # powers of ten between which the penalties are, in units of the features and the loss

@@ -12,7 +12,7 @@ from kernattn._arrays.shapes import strips
 from kernattn.errors import EmptyInputError
 from kernattn.features import FeatureMap, Linear
 from kernattn.solvers._check import widen
-from kernattn.solvers._labels import Blocks
+from kernattn.solvers._losses.labels import Blocks
 from kernattn.solvers._spectrum import BLOCK
 
 KEPT = 1 << 27  # features that are kept for all sweeps: 1 GiB

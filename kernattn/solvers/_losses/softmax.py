@@ -11,7 +11,7 @@ from scipy.linalg import cholesky, norm, solve_triangular
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64, without_flags
 from kernattn._runtime.lazy_scipy import optimize, special
 from kernattn.errors import ParameterError
-from kernattn.solvers._sweeps import Sweeps, times
+from kernattn.solvers._losses.sweeps import Sweeps, times
 
 FIRST = 8  # steps between the first two Hessians; twice as many each time
 LATE = 100.0  # an old Hessian makes a slope look so much smaller

@@ -15,13 +15,13 @@ from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar, has_bar
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import FeatureMap
-from kernattn.solvers._interior import minimise_pinball
-from kernattn.solvers._labels import find_classes, given_penalty, likeliest, walk_labelled
-from kernattn.solvers._loss_penalty import choose_penalty
-from kernattn.solvers._losses import Huber, Loss, Poisson, Quantile, SquaredHinge
-from kernattn.solvers._newton import FIRST_TOLERANCE, Fit, Problem, minimise, some_of
-from kernattn.solvers._scored import Scored
-from kernattn.solvers._sweeps import Sweeps
+from kernattn.solvers._losses.interior_point import minimise_pinball
+from kernattn.solvers._losses.labels import find_classes, given_penalty, likeliest, walk_labelled
+from kernattn.solvers._losses.losses import Huber, Loss, Poisson, Quantile, SquaredHinge
+from kernattn.solvers._losses.penalty import choose_penalty
+from kernattn.solvers._losses.quasi_newton import FIRST_TOLERANCE, Fit, Problem, minimise, some_of
+from kernattn.solvers._losses.scored import Scored
+from kernattn.solvers._losses.sweeps import Sweeps
 
 LOSSES = "huber", "poisson", "quantile", "squared_hinge"
 

@@ -13,8 +13,8 @@ from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import widen
 from kernattn.solvers._digests import FOLDS, digests_of
-from kernattn.solvers._softmax import Coordinates, Labelled, Loss, by_widths, descend, judge, origin
-from kernattn.solvers._sweeps import times
+from kernattn.solvers._losses.softmax import Coordinates, Labelled, Loss, by_widths, descend, judge, origin
+from kernattn.solvers._losses.sweeps import times
 
 ROWS = 4096  # that a choice looks at
 DISTINCT = 25  # rows that differ, below which folds tell nothing

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from kernattn._arrays.namespaces import Float64, namespace, without_flags
-from kernattn.solvers._losses import Quantile
-from kernattn.solvers._newton import Fit, Problem
-from kernattn.solvers._sweeps import times
+from kernattn.solvers._losses.losses import Quantile
+from kernattn.solvers._losses.quasi_newton import Fit, Problem
+from kernattn.solvers._losses.sweeps import times
 
 FEW, MANY = 2048, 4  # rows that are near at least, and as many times the features
 BANDS = 2.0  # widths of the smooth loss: rows that are nearer may change sides

@@ -1,0 +1,1 @@
+"""Fits of losses other than least squares, by steps that walk over the rows."""
