@@ -92,6 +92,10 @@ def jackknife(
     if not 0.5 < positive_number("coverage", coverage) < 1:
         raise ParameterError(f"coverage must be between 0.5 and 1; got {shown(coverage)}")
     spectrum = fit._spectrum
+    count = spectrum.count
+    rank = int(np.ceil(coverage * (count + 1) * (1 - 2 * EPS)))  # .55 of 100 rows are 55, and not 55.00000000000001
+    if rank > count:
+        raise ParameterError(f"coverage must be at most {count / (count + 1):.6g} with {count} rows; got {coverage}")
     for name, rows in (("x", x), ("new", new)):
         namespace(**{name: rows})
         check_floating(name, rows)
@@ -104,11 +108,8 @@ def jackknife(
     targets = to_numpy64(y).reshape(n, -1) - spectrum.y_mean
     mine = spectrum.mean @ spectrum.vectors
     turned, there = (to_numpy64(project(fit.phi, rows, spectrum.vectors, mine, backend)) for rows in (x, new))
-    if n != spectrum.count or not _are_of(spectrum.coordinates, turned, targets, spectrum.y_mean):
+    if n != count or not _are_of(spectrum.coordinates, turned, targets, spectrum.y_mean):
         raise ParameterError("x and y must be the rows that were fitted, all of them, and without weights")
-    rank = int(np.ceil(coverage * (n + 1) * (1 - 2 * EPS)))  # .55 of 100 rows are 55, and not 55.00000000000001
-    if rank > n:
-        raise ParameterError(f"coverage must be at most {n / (n + 1):.6g} with {n} rows; got {coverage}")
     ends = [_ends(fit, turned, there, targets, column, rank) for column in range(targets.shape[1])]
     low, high = (np.stack(each, axis=-1) + spectrum.y_mean for each in zip(*ends, strict=True))
     return Interval(*(like(fit._shape(each), new) for each in (low, high)))

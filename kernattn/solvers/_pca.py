@@ -79,7 +79,8 @@ def pca(moments: Moments, num_components: int) -> Components:
     >>> ka.solvers.pca(ka.solvers.moments(x, phi), 2).transform(x).shape
     (1000, 2)
     """
-    spectrum, k = decompose(moments, True), positive_integer("num_components", num_components)
+    k = positive_integer("num_components", num_components)
+    spectrum = decompose(moments, True)
     if k > len(spectrum.values):
         raise ParameterError(f"num_components must be {len(spectrum.values)} at most, the number of features; got {k}")
     return _make_components(moments, spectrum, np.ones(k))
@@ -107,9 +108,10 @@ def whiten(moments: Moments, num_components: int | None = None) -> Components:
     >>> np.allclose(white.T @ white / 1000, np.eye(5))
     True
     """
+    given = None if num_components is None else positive_integer("num_components", num_components)
     spectrum = decompose(moments, True)
     rank = int(np.sum(spectrum.values > spectrum.lowest))
-    k = rank if num_components is None else positive_integer("num_components", num_components)
+    k = rank if given is None else given
     if k > rank or not rank:
         raise ParameterError(f"num_components must be {rank} at most, the number of variances above rounding; got {k}")
     return _make_components(moments, spectrum, (spectrum.values[:k] / moments.weight) ** -0.5)

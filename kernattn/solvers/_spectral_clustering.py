@@ -126,7 +126,7 @@ def spectral_clustering(
     True
     """
     instance_of("phi", phi, FeatureMap)
-    k = positive_integer("num_clusters", num_clusters)
+    k, source = positive_integer("num_clusters", num_clusters), generator(rng)
     check_rows(phi, x, None, None, "float64", backend)
     degrees = _sum_affinities(phi, x, backend)
     xp = namespace(x=x)
@@ -138,7 +138,6 @@ def spectral_clustering(
         raise ParameterError(f"num_clusters must be {rank} at most, the number of eigenvalues above rounding; got {k}")
     directions = vectors[:, :k] / np.sqrt(values[:k])
     rows = to_numpy64(_normalise_rows(project(phi, x, directions, np.zeros(k), backend)))
-    source = generator(rng)
     centres = max(
         (kmeans(rows, k, source) for _ in range(STARTS)),
         key=lambda each: np.sum(np.max(_score_centres(rows, each), axis=1)),

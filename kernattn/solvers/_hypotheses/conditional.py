@@ -95,6 +95,7 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     True
     """
     positive_integer("num_features", num_features)
+    random = generator(rng)
     xp = namespace(x=x, y=y, z=z)
     for name, rows in (("x", x), ("y", y), ("z", z)):
         if not xp.isdtype(rows.dtype, ("bool", "integral", "real floating")):
@@ -104,7 +105,7 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     a, b, c = _check_rows(x=x, y=y, z=z)
     lead = x.shape[:-2]
     a, b, c = (_scores(rows, x) for rows in (a, b, c))
-    n, dim, random = c.shape[1], c.shape[2], generator(rng)
+    n, dim = c.shape[1:]
     marks = _pick(c, min(num_features, n // 2), random)
     unit = sqrt(dim / 2)
     joint = [Smoother(c, marks, unit * scale) for scale in (SCALES if dim > 1 else (ONE, *SCALES))]

@@ -1,0 +1,47 @@
+"""Arguments are judged before any work: before features are computed, and before moments are decomposed."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn.errors import KernattnError, ParameterError
+from kernattn.features import FeatureMap
+
+X = np.random.default_rng(0).standard_normal((30, 2))
+Y = X[:, 0] ** 2
+
+
+@dataclass(frozen=True, eq=False)
+class Untouched(FeatureMap):
+    """A map whose features nobody may ask for."""
+
+    dim = 2
+
+    def num_features_of(self, dim):
+        return dim
+
+    def scaled_query(self, x):
+        raise AssertionError("features were computed")
+
+    def redraw(self, rng=None):
+        return self
+
+
+def test_of_rows():
+    fit = ka.solvers.ridge(ka.solvers.moments(X, ka.features.elu1(), y=Y), 0.1)
+    with pytest.raises(ParameterError, match=r"coverage must be at most 0\.967742 with 30 rows"):
+        ka.solvers.jackknife(replace(fit, phi=Untouched()), X, x=X, y=Y, coverage=0.99)
+    with pytest.raises(KernattnError, match="rng must be"):
+        ka.solvers.spectral_clustering(X, Untouched(), 2, rng="seed")
+    same = np.ones((30, 1))  # is refused once columns are looked at
+    with pytest.raises(KernattnError, match="rng must be"):
+        ka.solvers.conditional_hsic(same, same, same, rng="seed")
+
+
+@pytest.mark.parametrize("solver", [ka.solvers.pca, ka.solvers.whiten])
+def test_of_moments(solver):
+    """Moments of no rows are refused by the decomposition."""
+    with pytest.raises(ParameterError, match="num_components must be a positive integer"):
+        solver(ka.solvers.initial_moments(ka.features.elu1(), dim=2), 0)
