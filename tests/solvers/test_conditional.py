@@ -7,7 +7,7 @@ import torch
 import kernattn as ka
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ParameterError, ShapeError
 from kernattn.solvers._hypotheses.conditional import _root, _sum_products
-from kernattn.solvers._hypotheses.smoothers import PENALTIES, AdditiveSmoother, Smoother, smooth
+from kernattn.solvers._hypotheses.smoothers import PENALTIES, AdditiveSmoother, JointSmoother, smooth
 
 Z = np.random.default_rng(0).standard_normal((2, 40, 3))
 Y = np.random.default_rng(1).standard_normal((2, 40, 2))
@@ -22,8 +22,8 @@ def squares(a):
 def smoothers():
     """Smoothers whose landmarks are all rows, and their dense kernels."""
     linear = Z @ Z.swapaxes(1, 2)
-    yield Smoother(Z, Z, 1.5), np.exp(-squares(Z) / (2 * 1.5**2)) + linear
-    yield Smoother(Z, Z, 1.5, ROOT), np.exp(-squares(Z @ ROOT) / (2 * 1.5**2)) + linear
+    yield JointSmoother(Z, Z, 1.5), np.exp(-squares(Z) / (2 * 1.5**2)) + linear
+    yield JointSmoother(Z, Z, 1.5, ROOT), np.exp(-squares(Z @ ROOT) / (2 * 1.5**2)) + linear
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -18,6 +18,7 @@ from kernattn.solvers._hypotheses.on_moments import ROUNDING, SampleTest
 from kernattn.solvers._hypotheses.smoothers import (
     BLOCK,
     AdditiveSmoother,
+    JointSmoother,
     Smoother,
     gaussian,
     inverse_root,
@@ -26,15 +27,15 @@ from kernattn.solvers._hypotheses.smoothers import (
 )
 from kernattn.solvers._hypotheses.tail import upper_tail
 
-FEWEST = 20  # rows
+FEWEST_ROWS = 20
 SCALES = 1.0, 3.0  # of the kernels of z, by half the root mean square distance of two rows
-ONE = 0.5  # another, where z is one column
-ALONE = 0.7  # of the kernels of one column each
-PLACES = 12  # landmarks of each
+SCALE_OF_ONE_COLUMN = 0.5  # another, where z is one column
+ADDITIVE_SCALE = 0.7  # of the kernels of one column each
+ADDITIVE_LANDMARKS = 12  # of each
 TURNS = 2  # times that the kernel of a variable's own takes the directions in which the last fit changes
-SHOWN, WIDE = 4, 2.5  # principal components of either variable's residual, and the scale of their kernel
-WEIGHTS, WIDER = 4, 2.0  # the same of z, by which products are weighted
-LANDMARKS = 64  # of these kernels
+RESIDUAL_COMPONENTS, RESIDUAL_SCALE = 4, 2.5  # of the features of either variable's residual, and of their kernel
+WEIGHT_COMPONENTS, WEIGHT_SCALE = 4, 2.0  # of the features of z by which products are weighted
+COMPONENT_LANDMARKS = 64  # of these two kernels
 LEAST_SHARE = 0.05  # of the variance of the null that is the law's
 ENERGY = 1e-300  # in place of 0, which is divided by
 
@@ -108,10 +109,10 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     n, dim = c.shape[1:]
     marks = _pick(c, min(num_features, n // 2), random)
     unit = sqrt(dim / 2)
-    joint = [Smoother(c, marks, unit * scale) for scale in (SCALES if dim > 1 else (ONE, *SCALES))]
-    others = [AdditiveSmoother(c, PLACES, ALONE)] if dim > 1 else []
+    joint = [JointSmoother(c, marks, unit * scale) for scale in (SCALES if dim > 1 else (SCALE_OF_ONE_COLUMN, *SCALES))]
+    others = [AdditiveSmoother(c, ADDITIVE_LANDMARKS, ADDITIVE_SCALE)] if dim > 1 else []
     parts = [_residuals(rows, joint, others, marks, random) for rows in (a, b)]
-    weights = _principal(c, WEIGHTS, WIDER, random)
+    weights = _principal(c, WEIGHT_COMPONENTS, WEIGHT_SCALE, random)
     squares, spectra = _sum_products(parts, weights)
     values = [_judge(*pair, n) for pair in zip(squares, spectra, strict=True)]
     if not lead:
@@ -129,8 +130,10 @@ def _check_rows(**arrays: Array) -> list[Float64]:
         rows = rows[:, None] if rows.ndim == 1 else rows
         if rows.shape[:-1] != tuple(alike):
             raise ShapeError(f"x, y and z must have the same rows, (..., n, d) or (n,); got shapes {shapes}")
-        if rows.shape[-2] < FEWEST or not rows.size:
-            raise EmptyInputError(f"{name} must hold {FEWEST} rows at least, of a column or more; got {array.shape}")
+        if rows.shape[-2] < FEWEST_ROWS or not rows.size:
+            raise EmptyInputError(
+                f"{name} must hold {FEWEST_ROWS} rows at least, of a column or more; got {array.shape}"
+            )
         if not np.isfinite(rows).all():
             raise ParameterError(f"{name} must be finite; it holds NaN or infinity")
         if not np.ptp(rows, axis=-2).all():
@@ -154,23 +157,23 @@ def _scores(rows: Float64, beside: Array) -> Array:
 
 
 def _residuals(
-    rows: Array, joint: Sequence[Smoother], others: Sequence[Smoother], marks: Array, random: np.random.Generator
+    rows: Array, joint: Sequence[JointSmoother], others: Sequence[Smoother], marks: Array, random: np.random.Generator
 ) -> tuple[Array, Array]:
     """Return features of a variable's residual less what z tells of them (b, n, f), and the parameters taken (b, f)."""
     xp, z = namespace(rows=rows), joint[0].z
-    smoothers = list(joint)
+    turned = list(joint)
     along = [each.coordinates(rows) for each in joint]
     for _ in range(TURNS if others else 0):
-        fit = smooth(smoothers, along, rows)
-        parts = zip(smoothers, fit.coefficients, strict=True)
+        fit = smooth(turned, along, rows)
+        parts = zip(turned, fit.coefficients, strict=True)
         slopes = sum((each.slopes(c) for each, c in parts if bool(xp.any(c != 0))), xp.zeros_like(z[:, :1, :]))
-        smoothers.append(Smoother(z, marks, sqrt(z.shape[2] / 2), _root(slopes)))
-        along.append(smoothers[-1].coordinates(rows))
-    smoothers += others
+        turned.append(JointSmoother(z, marks, sqrt(z.shape[2] / 2), _root(slopes)))
+        along.append(turned[-1].coordinates(rows))
+    smoothers = [*turned, *others]
     along += [each.coordinates(rows) for each in others]
     residual = smooth(smoothers, along, rows).residuals
     residual = residual / xp.sqrt(xp.mean(residual**2, axis=1, keepdims=True) + ENERGY)
-    features = _principal(residual, SHOWN, WIDE, random)
+    features = _principal(residual, RESIDUAL_COMPONENTS, RESIDUAL_SCALE, random)
     fit = smooth(smoothers, [each.coordinates(features) for each in smoothers], features)
     return fit.residuals, fit.parameters
 
@@ -187,7 +190,7 @@ def _root(slopes: Array) -> Array:
 def _principal(rows: Array, count: int, scale: float, random: np.random.Generator) -> Array:
     """Return principal components (b, n, count) of a Gaussian kernel's features, whose variances add to 1."""
     xp, n = namespace(rows=rows), rows.shape[1]
-    marks, scale = _pick(rows, min(LANDMARKS, n), random), scale * sqrt(rows.shape[2] / 2)
+    marks, scale = _pick(rows, min(COMPONENT_LANDMARKS, n), random), scale * sqrt(rows.shape[2] / 2)
     features = gaussian(rows, marks, scale) @ inverse_root(gaussian(marks, marks, scale))
     features = features - xp.mean(features, axis=1, keepdims=True)
     values, vectors = xp.linalg.eigh(transpose(features) @ features / n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,16 +18,18 @@ LOOKED_AT = 2048  # rows at which gradients are taken
 PENALTIES = np.geomspace(1e-5, 1e4, 37)
 
 
-class Smoother:
-    r"""Columns of rows z (b, n, d) that are orthonormal: features of landmarks, and z, turned to principal components.
+class Smoother(ABC):
+    """Orthonormal columns of rows z (b, n, d): features of landmarks, and z, turned to principal components."""
 
-    The kernel is :math:`k(Rz, Rz') + z^T z'` with a Gaussian k, and a symmetric matrix R (b, d, d) or none.
-    """
+    z: Array
+    marks: Array
+    basis: Array  # weights of the columns (b, p + d, r)
+    values: Array  # eigenvalues (b, r)
+    mean: Array  # of the features (b, p + d)
 
-    def __init__(self, z: Array, marks: Array, scale: float, root: Array | None = None) -> None:
-        self.z, self.scale, self.root = z, scale, root
-        self.marks = marks if root is None else marks @ root
-        self.basis, self.values, self.mean = self._decompose(inverse_root(gaussian(self.marks, self.marks, scale)))
+    @abstractmethod
+    def _features(self, z: Array) -> Array:
+        """Return k (b, n, p) of rows with the landmarks."""
 
     def _decompose(self, whitening: Array) -> tuple[Array, Array, Array]:
         """Return the columns' weights (b, p + d, r), eigenvalues (b, r) and the features' mean (b, p + d)."""
@@ -43,10 +46,6 @@ class Smoother:
         whole = xp.concat([whole[:, :, :p] @ whitening, whole[:, :, p:]], axis=2)
         values, vectors = _inverse_roots(whole)
         return xp.concat([whitening @ vectors[:, :p], vectors[:, p:]], axis=1), values, mean
-
-    def _features(self, z: Array) -> Array:
-        """Return k (b, n, p) of rows with the landmarks."""
-        return gaussian(z if self.root is None else z @ self.root, self.marks, self.scale)
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Yield features (b, rows, p + d), a block of rows at a time."""
@@ -66,6 +65,18 @@ class Smoother:
         parts = [rows @ weights - self.mean[:, None, :] @ weights for _, rows in self.blocks()]
         return namespace(weights=weights).concat(parts, axis=1)
 
+
+class JointSmoother(Smoother):
+    r"""The smoother of :math:`k(Rz, Rz') + z^T z'`, with a Gaussian k and a symmetric R (b, d, d) or none."""
+
+    def __init__(self, z: Array, marks: Array, scale: float, root: Array | None = None) -> None:
+        self.z, self.scale, self.root = z, scale, root
+        self.marks = marks if root is None else marks @ root
+        self.basis, self.values, self.mean = self._decompose(inverse_root(gaussian(self.marks, self.marks, scale)))
+
+    def _features(self, z: Array) -> Array:
+        return gaussian(z if self.root is None else z @ self.root, self.marks, self.scale)
+
     def slopes(self, coefficients: Array) -> Array:
         """Return the sum of outer products (b, d, d) of the functions' gradients, at some of the rows."""
         z, weights = self.z[:, :: -(-self.z.shape[1] // LOOKED_AT), :], self.basis @ coefficients
@@ -80,7 +91,7 @@ class Smoother:
 
 
 class AdditiveSmoother(Smoother):
-    """The same for a sum of Gaussian kernels, one for each column, with quantiles of a normal as landmarks."""
+    """The smoother of a sum of Gaussian kernels, one for each column, with quantiles of a normal as landmarks."""
 
     def __init__(self, z: Array, count: int, scale: float) -> None:
         xp, dim = namespace(z=z), z.shape[2]
