@@ -16,9 +16,9 @@ from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import LANDMARKS, Concatenated, FeatureMap, Linear
 from kernattn.kernels import Stationary
-from kernattn.sklearn._drawn import draw_tuned, without_zeros
+from kernattn.sklearn._drawn import draw_for_numbers, draw_tuned, without_zeros
 from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
-from kernattn.sklearn._lengthscale import Found, tune_by_evidence, tune_by_folds
+from kernattn.sklearn._lengthscale import Found, tune_by_evidence
 from kernattn.sklearn._maps import RandomMapEstimator
 from kernattn.solvers import Moments, Ridge, moments, ridge
 from kernattn.solvers._digests import FOLDS, folds_of
@@ -32,11 +32,8 @@ class OnMoments(RandomMapEstimator, ABC):
     """An estimator whose fit is a function of moments, which is evaluated when it is first asked for."""
 
     moments_: Moments
-    _row: tuple[float, ...] | None  # the first that counts
-    _alike: bool  # whether all rows are that one
     _sums: dict[int, Moments]  # of each fold; of all rows where there are none
     _min_rows: ClassVar[int] = 2
-    _judged_by_folds: ClassVar[bool] = False  # whether squared errors on rows left out choose a lengthscale
 
     @abstractmethod
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
@@ -105,15 +102,12 @@ class OnMoments(RandomMapEstimator, ABC):
 
     def _draw(self, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:
         """Return the map for the first rows, whose targets may tune its lengthscale."""
-        linear: bool | None = getattr(self, "linear", False)
 
         def tune(kernel: Stationary, ard: bool) -> Found | Stationary:
             assert y is not None
-            if self._judged_by_folds and not ard:
-                return tune_by_folds(kernel, x, y, weights, linear)
             return tune_by_evidence(kernel, ard, x, y, weights)
 
-        return draw_tuned(self, x, weights, linear, None if y is None else tune)
+        return draw_tuned(self, x, weights, False, None if y is None else tune)
 
     @property
     def _has_begun(self) -> bool:
@@ -136,12 +130,13 @@ class LeastSquares(OnMoments):
     objective: str = "folds"
     fit_intercept: bool = True
     linear: bool | None = None
-    _judged_by_folds: ClassVar[bool] = True
 
     def _add(self, x: Array, y: Float64 | None, weights: Float64 | None, first: bool) -> None:
         if self.ridge is not None and y is not None:
             check_ridge(self.ridge, 1 if y.ndim == 1 else y.shape[1])
         super()._add(x, y, weights, first)
+        self._row: tuple[float, ...] | None  # the first that counts
+        self._alike: bool  # whether all rows are that one
         if is_sparse(x):
             self._row, self._alike = None, False
             return
@@ -150,6 +145,10 @@ class LeastSquares(OnMoments):
         if first:
             self._row, self._alike = tuple(rows[0].tolist()), True
         self._alike = self._alike and bool(np.all(rows == np.array(self._row)))
+
+    def _draw(self, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:
+        assert y is not None
+        return draw_for_numbers(self, x, y, weights)
 
     def _split(self, x: Array) -> NDArray[np.int64] | None:
         name = one_of("objective", self.objective, ("folds", "evidence", "gcv"))
