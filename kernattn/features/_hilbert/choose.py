@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Float64, frozen
 from kernattn._arrays.shapes import strips
-from kernattn._runtime.checks import array_of, check_room, instance_of, one_of, positive_integer, positive_number, shown
+from kernattn._runtime.checks import array_of, check_room, one_of, positive_integer, positive_number, shown
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._hilbert.indices import grid, largest
@@ -27,6 +27,8 @@ MARGINS = np.geomspace(0.2, 300.0, 32)  # between the domain and the ends, in le
 SLACK = 2.0  # times the error: a box or a number of features that is further off is not looked at
 BLOCK = 2**22  # numbers of a table of errors that are held at once
 
+Box = tuple[Float64, Float64]
+"""The lower and the upper ends, (d,) each."""
 Chosen = Callable[[Float64], NDArray[np.int64]]
 
 
@@ -97,7 +99,6 @@ def hilbert(
     >>> ka.features.hilbert(ka.kernels.Gaussian(0.5), [-1.0, 1.0], error=1e-6).num_features
     15
     """
-    instance_of("kernel", kernel, Kernel)
     ends = one_of("ends", ("periodic" if isinstance(kernel, Periodic) else "dirichlet") if ends is None else ends, ENDS)
     check_ends(kernel, ends)
     low, high = _check_domain(domain)
@@ -107,10 +108,10 @@ def hilbert(
             f"got num_features {shown(num_features)} and error {shown(error)}"
         )
     search = _Search(kernel, ends, low, high, _lengths(kernel, len(low)))
-    sides = _sides(search, boundary)
+    boxes = _boxes(search, boundary)
     if error is not None:
-        return search.fewest(positive_number("error", error), sides)
-    return search.best(_make_chooser(search, num_features), sides)
+        return search.fewest(positive_number("error", error), boxes)
+    return search.best(_make_chooser(search, num_features), boxes)
 
 
 class _Search(NamedTuple):
@@ -122,13 +123,13 @@ class _Search(NamedTuple):
     high: Float64  # (d,)
     lengths: Float64  # lengthscales (d,), beyond which the kernel is small
 
-    def box(self, margin: float) -> tuple[Float64, Float64]:
+    def box(self, margin: float) -> Box:
         """Return the ends of the box so many lengthscales beyond the domain; of a periodic kernel, of a period."""
         if isinstance(self.kernel, Periodic):
             return self.low, self.low + self.lengths
         return self.low - margin * self.lengths, self.high + margin * self.lengths
 
-    def make(self, box: tuple[Float64, Float64], indices: NDArray[np.int64]) -> Hilbert:
+    def make(self, box: Box, indices: NDArray[np.int64]) -> Hilbert:
         lower, upper = (frozen(np.array(end)) for end in box)
         indices = indices.copy()
         indices.setflags(write=False)
@@ -150,11 +151,13 @@ class _Search(NamedTuple):
             worst = np.maximum(worst, np.max(np.abs(sums - kernel[here, None]), axis=0))
         return worst
 
-    def fewest(self, error: float, boxes: list[tuple[Float64, Float64]]) -> Hilbert:
+    def fewest(self, error: float, boxes: list[Box]) -> Hilbert:
         """Return the map of the fewest features whose error, and that of all more, is no larger."""
         best: Hilbert | None = None
         boxes = self._not_too_small(boxes, error)
-        for box in boxes if boxes and self._beyond(boxes[0]) <= SLACK * error else ():
+        if boxes and self._beyond(boxes[0]) > SLACK * error:
+            boxes = []  # all larger ones lack as much
+        for box in boxes:
             enough = self._enough(box, error, MOST if best is None else len(best.indices) - 1)
             if enough is not None:
                 best = enough
@@ -167,7 +170,7 @@ class _Search(NamedTuple):
             )
         return best
 
-    def _not_too_small(self, boxes: list[tuple[Float64, Float64]], error: float) -> list[tuple[Float64, Float64]]:
+    def _not_too_small(self, boxes: list[Box], error: float) -> list[Box]:
         """Return the boxes but those whose ends are felt: the mirror image of an end of the domain is k(2 margin) off.
 
         A Dirichlet end takes at least nearly that from k(x, x), a Neumann end adds it.
@@ -178,7 +181,7 @@ class _Search(NamedTuple):
         felt = [np.max(self.kernel.pairs(image, np.zeros_like(image))) > SLACK * error for image in images]
         return boxes[felt.index(False) :] if False in felt else []
 
-    def _beyond(self, box: tuple[Float64, Float64]) -> float:
+    def _beyond(self, box: Box) -> float:
         """Return the part of k(x, x) at the centre that is in the features after the `MOST` largest, as many again.
 
         All maps of this box and of larger ones lack it, or more: larger boxes have more frequencies below any other.
@@ -187,7 +190,7 @@ class _Search(NamedTuple):
         centre = (self.low + self.high)[None] / 2
         return float(np.sum(phi(centre) ** 2))
 
-    def _enough(self, box: tuple[Float64, Float64], error: float, most: int) -> Hilbert | None:
+    def _enough(self, box: Box, error: float, most: int) -> Hilbert | None:
         count = min(most, 64)
         while count:
             phi = self.make(box, self.largest(count, box[1] - box[0]))
@@ -200,13 +203,13 @@ class _Search(NamedTuple):
             count = min(4 * count, most)
         return None
 
-    def best(self, chosen: Chosen, boxes: list[tuple[Float64, Float64]]) -> Hilbert:
+    def best(self, chosen: Chosen, boxes: list[Box]) -> Hilbert:
         """Return the map of the box with the least error."""
         maps = [self.make(box, chosen(box[1] - box[0])) for box in boxes]
         return min(maps, key=lambda phi: float(self.errors(phi)[-1])) if len(maps) > 1 else maps[0]
 
 
-def _sides(search: _Search, boundary: float | None) -> list[tuple[Float64, Float64]]:
+def _boxes(search: _Search, boundary: float | None) -> list[Box]:
     """Return the boxes that are looked at, from the smallest on."""
     if isinstance(search.kernel, Periodic):
         if boundary is not None:

@@ -34,7 +34,7 @@ from kernattn.kernels import (
 
 STEP = 0.2  # of log tau, where the trapezoidal rule errs by e^(-pi^2 / step), less where the law is narrow
 SMALL, FAR = 1e-6, 45.0  # the least |omega|^2 in lengthscales, and -log of what a node is left out for
-MOST = 2  # members of a product whose laws of tau are no points
+MOST_WIDE = 2  # members of a product whose laws of tau are no points
 
 Points = tuple[Float64, Float64]
 
@@ -42,25 +42,22 @@ Points = tuple[Float64, Float64]
 def check_density(kernel: Kernel) -> None:
     """Raise unless the kernel has a spectral density that is known here."""
     if isinstance(kernel, Scaled):
-        return check_density(kernel.kernel)
-    if isinstance(kernel, Sum):
+        check_density(kernel.kernel)
+    elif isinstance(kernel, Sum):
         for member in kernel.kernels:
             check_density(member)
-        return None
-    if isinstance(kernel, Product):
+    elif isinstance(kernel, Product):
         wide = sum(type(member) in (Matern, RationalQuadratic) for member in kernel.kernels)
-        if all(type(member) in MIXTURES for member in kernel.kernels) and wide <= MOST:
-            return None
-        names = ", ".join(kind.__name__ for kind in MIXTURES)
-        raise ParameterError(
-            f"kernel must be a product of {names}, {MOST} at most of them not Gaussian; got {shown(kernel)}"
-        )
-    if type(kernel) not in DENSITIES:
+        if wide > MOST_WIDE or any(type(member) not in MIXTURES for member in kernel.kernels):
+            names = ", ".join(kind.__name__ for kind in MIXTURES)
+            raise ParameterError(
+                f"kernel must be a product of {names}, {MOST_WIDE} at most of them not Gaussian; got {shown(kernel)}"
+            )
+    elif type(kernel) not in DENSITIES:
         names = ", ".join(kind.__name__ for kind in DENSITIES)
         raise ParameterError(
             f"kernel must be one of {names}, or of their sums, multiples and products; got {shown(kernel)}"
         )
-    return None
 
 
 def density(kernel: Kernel, omega: Float64) -> Float64:

@@ -83,8 +83,6 @@ class Hilbert(DeterministicMap):
             raise ParameterError(f"lower must be below upper; got {shown(self.lower)} and {shown(self.upper)}")
         if np.min(self.indices) < (first := first_index(self.ends)):
             raise ParameterError(f"indices must be {first} or more with {self.ends} ends; got {np.min(self.indices)}")
-        if isinstance(self.kernel, Periodic) != (self.ends == "periodic"):
-            raise ParameterError(f"ends must be 'periodic' for a Periodic kernel and no other; got {self.ends!r}")
         if not np.isfinite(self.scales()).all():
             raise ParameterError(
                 f"ends must be 'dirichlet' for {shown(self.kernel)}, whose density is infinite at 0; got {self.ends!r}"
