@@ -150,10 +150,7 @@ def add_to(total: Moments, part: Moments) -> Moments:
 
 def _add(a: Moments, b: Moments, add: Callable[[Float64, Float64], Float64]) -> Moments:
     """Return the moments of both, whose sums `add` makes of two."""
-    if a.fingerprint != b.fingerprint or a.s.shape != b.s.shape:
-        raise StateMismatchError(
-            f"moments must be of one draw of the map: draw it once, or with one seed; got {a!r} and {b!r}"
-        )
+    check_one_draw(a, b)
     if (a._targets.cross.shape, a.vector) != (b._targets.cross.shape, b.vector):
         raise StateMismatchError(
             f"moments must be of the same targets; got {_spell_targets(a)} and {_spell_targets(b)}"
@@ -166,6 +163,14 @@ def _add(a: Moments, b: Moments, add: Callable[[Float64, Float64], Float64]) -> 
     products = "float64" if a.products == b.products == "float64" else "float32"
     weighted = a.weighted or b.weighted
     return Moments(a.phi, a.n + b.n, weight, weighted, s, gram, targets, a.vector, products)
+
+
+def check_one_draw(a: Moments, b: Moments) -> None:
+    """Raise unless both moments are of one draw of a map."""
+    if a.fingerprint != b.fingerprint or a.s.shape != b.s.shape:
+        raise StateMismatchError(
+            f"moments must be of one draw of the map: draw it once, or with one seed; got {a!r} and {b!r}"
+        )
 
 
 def _common_shift(a: Moments, b: Moments) -> Float64:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -17,6 +17,7 @@ from kernattn._runtime.lazy_scipy import optimize
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, Hilbert, Nystrom, RandomFeatureMap
+from kernattn.features._lengthscales import with_lengthscales
 from kernattn.kernels import Stationary
 from kernattn.kernels._stationary import Lengthscale
 from kernattn.solvers._gp import gp
@@ -218,9 +219,7 @@ class Search(NamedTuple):
 
     def at(self, logs: Float64) -> FeatureMap:
         """Return the map of the same draw whose lengthscales are the first times exp(logs)."""
-        lengthscale = self.first * np.exp(logs if len(logs) > 1 else logs[0])
-        kernel = replace(self.phi.kernel, lengthscale=lengthscale)  # type: ignore[attr-defined]
-        return self.phi._of_kernel(kernel) if isinstance(self.phi, Nystrom) else replace(self.phi, kernel=kernel)  # type: ignore[type-var]
+        return with_lengthscales(self.phi, self.first * np.exp(logs if len(logs) > 1 else logs[0]))  # type: ignore[no-any-return]
 
     def cost_and_gradient(self, logs: Float64) -> tuple[float, Float64]:
         """Return the cost and its derivatives."""

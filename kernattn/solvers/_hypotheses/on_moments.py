@@ -10,10 +10,10 @@ import numpy as np
 from kernattn._arrays.namespaces import Float64, without_flags
 from kernattn._runtime.checks import instance_of
 from kernattn._runtime.deprecated import old_arguments
-from kernattn.errors import EmptyInputError, ParameterError, StateMismatchError
+from kernattn.errors import EmptyInputError, ParameterError
 from kernattn.solvers._check import check_varies
 from kernattn.solvers._hypotheses.tail import upper_tail
-from kernattn.solvers._moments import Moments
+from kernattn.solvers._moments import Moments, check_one_draw
 
 ROUNDING = 1e-12  # of the largest eigenvalue: the others are none
 
@@ -59,10 +59,7 @@ def mmd(a: Moments, b: Moments) -> SampleTest:
     """
     for name, m in (("a", a), ("b", b)):
         _check_sample(name, m)
-    if a.fingerprint != b.fingerprint or a.s.shape != b.s.shape:
-        raise StateMismatchError(
-            f"moments must be of one draw of the map: draw it once, or with one seed; got {a!r} and {b!r}"
-        )
+    check_one_draw(a, b)
     n, total = a.n + b.n, a.s + b.s
     pooled = _covariance(a.gram + b.gram, total, n)
     products = "float32" if "float32" in (a.products, b.products) else "float64"
