@@ -24,10 +24,7 @@ class FeatureClassifier(Classifier, LeastSquares):
     Parameters
     ----------
     kernel, lengthscale, num_features, estimator, projection, random_state : object
-        The map and its draw, as `RandomFeatures` takes them. A lengthscale of "tune" has the
-        least squared error on folds of 2,048 of the first rows and of 256 features: 1, 2, 4, 8 or 16 times "scale", or
-        that of the largest evidence. "ard" is one for each column, by the evidence; None is "tune" for a kernel by
-        name.
+        The map and its draw, as `FeatureRidge` takes them.
     ridge, objective, fit_intercept, linear : object
         The penalty :math:`\lambda`, how it is chosen, the intercept b, and whether a line is beside the kernel, as
         `FeatureRidge` takes them, for K classes.

@@ -38,7 +38,7 @@ class FeatureLogistic(Classifier, FittedAtOnce):
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
     max_iter : int
-        The most steps of L-BFGS, each a pass over the features.
+        Maximum number of steps of L-BFGS, each a pass over the features.
 
     Attributes
     ----------

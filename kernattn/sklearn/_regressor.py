@@ -43,7 +43,7 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
     max_iter : int
-        The most steps.
+        Maximum number of steps.
     linear : bool or None
         Whether a line, of columns in units of their deviations, is beside the kernel, as `FeatureRidge` takes it.
 

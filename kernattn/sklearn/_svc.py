@@ -33,7 +33,7 @@ class FeatureSVC(Classifier, FittedAtOnce):
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
     max_iter : int
-        The most steps.
+        Maximum number of steps.
 
     Attributes
     ----------

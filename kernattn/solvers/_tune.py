@@ -122,7 +122,7 @@ def tune(
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Which rows.
     max_iterations : int
-        Most iterations of the search.
+        Maximum number of iterations of the search.
     progress : bool or None
         Show the objective on stderr; None shows it on a terminal only.
 

@@ -50,11 +50,12 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     product of the errors of both regressions, and the square of their sum is a sum of squares weighted by the
     eigenvalues of their covariance: the p-value is the tail of that, with the variance as in `mmd`.
 
-    What keeps the size is the regressions. Columns are brought to normal scores. A residual in place of X leaves little
-    that depends on Z: the features' regression corrects it. Each target takes the kernel and the penalty of the largest
-    evidence: of two lengthscales, a sum over the columns of Z, or a kernel of the directions in which the last fit
-    changes (Radhakrishnan et al. 2024). Parameters that a fit takes make residuals smaller; the covariance is scaled
-    by that. Wiggles of E[X | Z] and E[Y | Z] that n rows cannot tell are taken for dependence.
+    The test keeps its size if the regressions are good. Each column is first replaced by its normal scores. Features
+    of the residual, rather than of X, depend little on Z, and a second regression removes what remains. Each
+    regression chooses its kernel and its penalty by the largest evidence. The candidates are two lengthscales, a sum
+    over the columns of Z, and a kernel of the directions in which the last fit changes (Radhakrishnan et al. 2024).
+    Fitted parameters make residuals smaller, and the covariance is scaled up accordingly. Oscillations of E[X | Z] and
+    E[Y | Z] that n rows do not resolve count as dependence.
 
     Parameters
     ----------
