@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,9 +11,9 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from kernattn._arrays.namespaces import like, namespace
 from kernattn.errors import ParameterError
-from kernattn.sklearn._inputs import check_targets, lowest_ridge
+from kernattn.sklearn._inputs import array_beside, check_targets, lowest_ridge
 from kernattn.sklearn._on_moments import OnMoments
-from kernattn.solvers import GaussianProcess, Moments, gp
+from kernattn.solvers import GaussianProcess, Interval, Moments, calibrate, gp
 from kernattn.solvers._sums import average
 
 
@@ -76,6 +77,22 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
         variance = process.variance(x)
         noise = process.noise**2 if variance.ndim == 2 else process.noise[0] ** 2
         return mean, namespace(x=x).sqrt(variance + like(noise, variance))
+
+    def predict_interval(self, X: Any, X_train: Any, y_train: Any, coverage: float = 0.9) -> Any:
+        """Return intervals (low, high) of new targets at rows X (m, d), by `kernattn.solvers.calibrate`.
+
+        `X_train` (n, d) and `y_train` (n,) or (n, c) are the rows and targets that were fitted, all of them and without
+        weights: the estimator does not keep them.
+        """
+        new = self._check_new(X)
+        x, y, _ = check_targets(self, X_train, y_train, None, reset=False)
+        process = calibrate(self.solution_, x=x, y=array_beside(x, y - self.y_mean_), coverage=coverage)
+        half = NormalDist().inv_cdf((1 + coverage) / 2)
+        mean, variance = process.mean(new), process.variance(new)
+        noise = process.noise**2 if variance.ndim == 2 else process.noise[0] ** 2
+        width = half * namespace(x=new).sqrt(variance + like(noise, variance))
+        mean = mean + like(self.y_mean_, mean)
+        return Interval(mean - width, mean + width)
 
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
         x, y, weights = check_targets(self, x, y, sample_weight, reset=first, **options)

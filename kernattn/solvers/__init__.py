@@ -11,6 +11,7 @@ from operator import add
 
 from kernattn._runtime.deprecated import old_names
 from kernattn.solvers._accumulate import accumulate
+from kernattn.solvers._calibrate import calibrate
 from kernattn.solvers._draws import Draws
 from kernattn.solvers._files import load_moments, save_moments
 from kernattn.solvers._folds import CrossValidation, cross_validate
@@ -47,6 +48,7 @@ __all__ = [
     "SpectralClusters",
     "Tuned",
     "accumulate",
+    "calibrate",
     "conditional_hsic",
     "cross_validate",
     "gp",

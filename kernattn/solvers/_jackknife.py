@@ -108,14 +108,14 @@ def jackknife(
     targets = to_numpy64(y).reshape(n, -1) - spectrum.y_mean
     mine = spectrum.mean @ spectrum.vectors
     turned, there = (to_numpy64(project(fit.phi, rows, spectrum.vectors, mine, backend)) for rows in (x, new))
-    if n != count or not _are_of(spectrum.coordinates, turned, targets, spectrum.y_mean):
+    if n != count or not are_of(spectrum.coordinates, turned, targets, spectrum.y_mean):
         raise ParameterError("x and y must be the rows that were fitted, all of them, and without weights")
     ends = [_ends(fit, turned, there, targets, column, rank) for column in range(targets.shape[1])]
     low, high = (np.stack(each, axis=-1) + spectrum.y_mean for each in zip(*ends, strict=True))
     return Interval(*(like(fit._shape(each), new) for each in (low, high)))
 
 
-def _are_of(coordinates: Float64, turned: Float64, targets: Float64, level: Float64) -> bool:
+def are_of(coordinates: Float64, turned: Float64, targets: Float64, level: Float64) -> bool:
     """Return whether each target (n, c) has the coordinates (M, c) that were fitted, but for rounding about a level."""
     if targets.shape[1] != coordinates.shape[1]:
         return False

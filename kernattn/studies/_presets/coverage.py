@@ -35,7 +35,12 @@ PLACES = {"inside": (0.0, 0.9), "edge": (0.9, 1.1), "outside": (1.5, REACH)}
 """Where rows are asked, by the largest size of a coordinate; those that were learnt from have 1 at most."""
 NEAR = 0.02
 TABLES = {"flights": flights, "diamonds": diamonds}
-SCALES = {"evidence": "the evidence", "held-out": "rows held out", "refitted": "rows held out, learnt from afterwards"}
+SCALES = {
+    "evidence": "the evidence",
+    "left-out": "rows left out one by one",
+    "held-out": "rows held out",
+    "refitted": "rows held out, learnt from afterwards",
+}
 """What makes the width of intervals of a table."""
 JUDGED, HELD = 2000, 0.3  # new rows of a table, and the part of the others by which widths are scaled
 
@@ -120,11 +125,13 @@ def _on_a_table(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
     Errors with heavy tails make normal intervals too wide; by rows held out, widths are what the level asks for there.
     What that costs are the root mean squared error and the nats, the negative log density of a new target.
     """
+    from kernattn.solvers import calibrate
+
     level = cell["level"]
     if cell["place"] != "inside" or cell["way"] not in ("random", "landmarks"):
         raise ParameterError("of a table, place must be 'inside', and way 'random' or 'landmarks'")
     rows = TABLES[cell["data"]]().split(cell["n"], JUDGED, rng=rng)
-    learnt = cell["n"] - int(HELD * cell["n"]) * (cell["scale"] != "evidence")
+    learnt = cell["n"] - int(HELD * cell["n"]) * (cell["scale"] in ("held-out", "refitted"))
     z, scale = special.ndtri((1 + level) / 2), 1.0
     process = _learn(rows.x[:learnt], rows.y[:learnt], cell, rng)
     if learnt < cell["n"]:
@@ -132,6 +139,8 @@ def _on_a_table(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
         scale = float(np.quantile(np.abs(errors) / (z * deviations), level))
     if cell["scale"] == "refitted":
         process = _learn(rows.x, rows.y, cell, rng)
+    elif cell["scale"] == "left-out":
+        process = calibrate(process, x=rows.x, y=rows.y, coverage=level)
     errors, deviations = _judge(process, rows.new_x, rows.new_y)
     deviations = scale * deviations
     return {
