@@ -36,6 +36,7 @@ from bench.cpu.cases.layers import MODELS
 from bench.cpu.cases.libraries import LIBRARIES
 from bench.cpu.cases.losses import LOSSES
 from bench.cpu.cases.patterns import PATTERNS
+from bench.cpu.cases.processes import draws, given_others
 from bench.cpu.cases.sets import fingerprints
 from bench.cpu.cases.sets import matrix as tanimoto_matrix
 from bench.cpu.cases.solvers import ridges, ridges_on, two_samples
@@ -76,6 +77,8 @@ CASES = {
     "cg-flights": Case(partial(on_landmarks_of, load=flights), n=100000, told="minutes of delay of flights"),
     **LOSSES,
     "two-samples": Case(two_samples, n=10000),
+    "draws": Case(draws, n=100000),
+    "given-others": Case(given_others, n=100000),
     "softmax": Case(partial(softmax, causal=False)),
     "softmax-causal": Case(partial(softmax, causal=True)),
     "lsh": Case(hashed),
