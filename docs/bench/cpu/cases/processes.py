@@ -29,7 +29,7 @@ def draws(o: Sizes) -> Race:
     def ours() -> Any:
         return process.draw(COUNT, rng=o.seed)(new)
 
-    features = FEATURES + phi.num_features
+    features = FEATURES + phi.num_features_of(DIM)
     work = Work(float(o.n * COUNT * new.itemsize), 2.0 * o.n * features * COUNT, float(o.n * features))
     return Race({"ours": ours}, work, dim=DIM)
 
