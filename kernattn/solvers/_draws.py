@@ -20,13 +20,12 @@ from kernattn.features._spectral.spectra import PRODUCT, has_spectrum, is_convol
 from kernattn.kernels import Kernel
 from kernattn.kernels._pullbacks import pull
 from kernattn.solvers._check import check_map_takes, widen
-from kernattn.solvers._kernel_ridge import check_and_copy, kernel_ridge
+from kernattn.solvers._exact import solve_on_rows
+from kernattn.solvers._kernel_ridge import check_and_copy
 from kernattn.solvers._posterior import Posterior
 from kernattn.solvers._spectrum import BLOCK, cast_as, project
 
 FEATURES = 2048  # of a prior that is not given
-TOLERANCE, STEPS = 1e-8, 1000  # of the update at the data
-MOST = 500  # landmarks of its preconditioner
 
 
 class DrawsGradients(NamedTuple):
@@ -245,13 +244,6 @@ def _at_the_data(
     v = _of_prior(process, psi.num_features_of(rows.shape[1]), count, rng)
     left = targets[:, :, None] - (psi(rows) @ v).reshape(len(rows), c, count)
     left = left - process.noise[:, None] * rng.standard_normal(left.shape)
-    landmarks = min(len(rows), MOST)
-    fits = [
-        kernel_ridge(
-            rows, left[:, i], kernel, penalty=float(at), num_landmarks=landmarks, method="rpcholesky", exact=True,
-            tolerance=TOLERANCE, max_iterations=STEPS, rng=rng,
-        )
-        for i, at in enumerate(process._penalties)
-    ]  # fmt: skip
-    weights = np.stack([fit._weights for fit in fits], axis=1).reshape(len(rows), -1)
+    solved = [solve_on_rows(rows, left[:, i], kernel, float(at), rng) for i, at in enumerate(process._penalties)]
+    weights = np.stack(solved, axis=1).reshape(len(rows), -1)
     return Draws(count, psi, None, kernel, frozen(rows), frozen(v), frozen(weights), process._vector)

@@ -5,6 +5,7 @@ import pytest
 
 import kernattn as ka
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
+from kernattn.solvers import _exact
 from kernels.test_pullbacks import slope
 from xp import to_numpy
 
@@ -98,6 +99,29 @@ def test_draws_at_the_data(phi):
         left = PRIOR(NEW) - solved @ PRIOR(X)
         wanted = AMPLITUDE[i] ** 2 * left @ left.T + NOISE[i] ** 2 * solved @ solved.T
         assert_normal(drawn[:, i], solved @ Y[:, i], wanted)
+
+
+@pytest.mark.parametrize("penalty", [1e-2, 1e-20])
+@pytest.mark.parametrize("held", [0, 1 << 27], ids=["steps", "factor"])
+def test_systems_of_all_rows(held, penalty, monkeypatch):
+    """A factor and conjugate gradients solve them; a penalty below rounding has no factor, and steps say that."""
+    monkeypatch.setattr(_exact, "HELD", held)
+    rows = np.concatenate([X, X[:3]])  # rows that come again
+    y = KERNEL(rows) @ RNG.standard_normal((43, 3))
+    if penalty > 1e-10:
+        weights = _exact.solve_on_rows(rows, y, KERNEL, penalty, RNG)
+        np.testing.assert_allclose(KERNEL(rows) @ weights + penalty * weights, y, atol=1e-7 * np.max(np.abs(y)))
+    else:
+        with pytest.raises(ParameterError, match="penalty must be above the rounding"):
+            _exact.solve_on_rows(rows, y, KERNEL, penalty, RNG)
+
+
+def test_draws_say_that_they_are_inexact(monkeypatch):
+    monkeypatch.setattr(_exact, "HELD", 0)
+    monkeypatch.setattr(_exact, "MOST", 2)
+    monkeypatch.setattr(_exact, "STEPS", 1)
+    with pytest.warns(UserWarning, match="functions at the data are inexact"):
+        process(NYSTROM, 0).draw(2, data=(X, Y[:, 0]), rng=0)
 
 
 @pytest.mark.parametrize("data", [None, (X, Y[:, 0])], ids=["landmarks", "data"])
