@@ -35,7 +35,8 @@ def mmd(a: Moments, b: Moments) -> SampleTest:
     squares weighted by the eigenvalues: the p-value is the tail of that, without permutations. Its variance is the
     unbiased estimate for normal features (Bai & Saranadasa 1996), as eigenvalues of a sample's covariance are more
     spread than the law's: fifty rows will do, and there may be more features than rows. What it takes for granted is
-    that the means are nearly normal: a rare value should be in three rows of each sample or more.
+    that rows are independent draws and that the means are nearly normal: copies of rows, and rows that follow each
+    other in time, make it reject far too often; a rare value should be in three rows of each sample or more.
 
     Parameters
     ----------
@@ -79,7 +80,8 @@ def hsic(moments: Moments) -> SampleTest:
     covariance. The statistic is its square less what that is on average over permutations. Where the variables are
     independent, (n - 1) times the square is a sum of squares weighted by the products of the eigenvalues of both
     covariances (Zhang et al. 2011): the p-value is the tail of that, with the variance as in `mmd`. Rare values
-    of both should meet in three rows or more: with fewer, of independent variables, `hsic` rejects far too often.
+    of both should meet in three rows or more: with fewer, of independent variables, `hsic` rejects far too often. So it
+    does where rows are no independent draws: copies, or rows that follow each other in time.
 
     Parameters
     ----------
