@@ -25,7 +25,8 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
     It is `kernattn.solvers.gp` of the moments of the rows, so rows can come in parts, and memory does not depend on
     their number. A weight counts a row that many times; weights whose sum is below the number of rows are shares, and
     noise is that of a row of the mean weight. Of random features the variance of f is too small, near the rows and far
-    from them; take a Nystrom map (``estimator="rpcholesky"``) where error bars matter.
+    from them; take a Nystrom map (``estimator="rpcholesky"``) where error bars matter. It predicts better on many
+    tables, seldom worse; its landmarks are among the first rows, and choosing them holds num_features numbers a row.
 
     Parameters
     ----------

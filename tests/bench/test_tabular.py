@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 
+import kernattn as ka
 from bench.command import run
 from bench.cpu.tabular import races, sources
 from bench.cpu.tabular.contestants import CLASSIFIERS, REGRESSORS, Contestant, judge
@@ -153,3 +154,10 @@ def test_every_contestant_and_table_has_a_name():
     assert {"line", "FeatureRidge"} <= set(REGRESSORS)
     assert {"line", "FeatureLogistic"} <= set(CLASSIFIERS)
     assert len(sources.tables()) >= 60
+
+
+def test_a_process_on_landmarks_is_raced():
+    """Random features are the default, and are worse on many tables: the page shows by how much."""
+    x = np.random.default_rng(0).standard_normal((60, 2))
+    model = REGRESSORS["FeatureGP, landmarks"].fit(x, x[:, 0], 0)
+    assert isinstance(model.feature_map_, ka.features.Nystrom)
