@@ -158,6 +158,6 @@ def test_every_contestant_and_table_has_a_name():
 
 def test_a_process_on_landmarks_is_raced():
     """Random features are the default, and are worse on many tables: the page shows by how much."""
-    x = np.random.default_rng(0).standard_normal((60, 2))
+    x = np.random.default_rng(0).standard_normal((20, 2))
     model = REGRESSORS["FeatureGP, landmarks"].fit(x, x[:, 0], 0)
     assert isinstance(model.feature_map_, ka.features.Nystrom)
