@@ -54,7 +54,8 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     of the residual, rather than of X, depend little on Z, and a second regression removes what remains. Each
     regression chooses its kernel and its penalty by the largest evidence. The candidates are two lengthscales, a sum
     over the columns of Z, and a kernel of the directions in which the last fit changes (Radhakrishnan et al. 2024).
-    Fitted parameters make residuals smaller, and the covariance is scaled up accordingly. 
+    Fitted parameters make residuals smaller, and the covariance is scaled up accordingly.
+
     Rows must be independent draws: copies of rows, and rows that follow each other in time, make the test reject far
     too often. Oscillations and jumps of E[X | Z] and E[Y | Z] that n rows do not resolve count as dependence. So does
     the error of Z's normal scores, about n^(-1/2) each, where X and Y have hardly any noise beside Z. Rare values of X
