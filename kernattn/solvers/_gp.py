@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, without_flags
-from kernattn._runtime.checks import as_numbers, shown
+from kernattn._runtime.checks import as_numbers, instance_of, shown
 from kernattn._runtime.deprecated import old_arguments, old_positions
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG
@@ -273,12 +273,13 @@ def gp(
     True
     """
     low = check_lowest(lowest)
-    spectrum = decompose(moments, False)
+    instance_of("moments", moments, Moments, "as kernattn.solvers.moments(x, phi, y=y)")
     c = len(moments._targets.total)
     if not c:
         raise EmptyInputError("moments must hold targets; they were made without y")
     sigma = None if noise is None else _check_scale("noise", noise, c)
     a = None if amplitude is None else _check_scale("amplitude", amplitude, c)
+    spectrum = decompose(moments, False)
     if sigma is None or a is None:
         if not np.all(spectrum.energy > 0):
             raise ParameterError("targets must not be 0 in all rows for the evidence to choose scales: give both")

@@ -45,3 +45,9 @@ def test_of_moments(solver):
     """Moments of no rows are refused by the decomposition."""
     with pytest.raises(ParameterError, match="num_components must be a positive integer"):
         solver(ka.solvers.initial_moments(ka.features.elu1(), dim=2), 0)
+
+
+def test_of_a_process():
+    """Moments of no rows, once more."""
+    with pytest.raises(ParameterError, match="noise must be positive"):
+        ka.solvers.gp(ka.solvers.initial_moments(ka.features.elu1(), dim=2, targets=0), noise=-1.0)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from kernattn.studies import PRESETS
+from kernattn.errors import ParameterError
+from kernattn.studies import PRESETS, study
 from kernattn.studies._presets.coverage import PLACES, _new
 
 pytest.importorskip("matplotlib")
@@ -37,3 +38,9 @@ def test_places():
     for place, (low, high) in PLACES.items():
         sizes = np.max(np.abs(_new(place, np.random.default_rng(0))), axis=1)
         assert low <= sizes.min() <= sizes.max() <= high
+
+
+def test_of_a_table_what_cannot_be_is_refused_at_once(tmp_path):
+    with pytest.raises(ParameterError, match="of a table .flights., place must be 'inside'"):
+        study("coverage", tmp_path / "run", axes={"data": ["flights"], "way": ["draws"]})
+    assert not list(tmp_path.iterdir())

@@ -105,11 +105,18 @@ def sweep(**asked: Any) -> Sweep:
         true = functions[len(x) :]
         return {"covered": np.mean((low <= true) & (true <= high)), "width": np.mean(high - low)}
 
+    axes = options.choose_axes(
+        full, small, {"way": WAYS, "place": PLACES, "data": ("functions", *TABLES), "scale": SCALES}
+    )
+    tables = set(axes["data"]) - {"functions"}
+    if tables and not (set(axes["place"]) == {"inside"} and set(axes["way"]) <= {"random", "landmarks"}):
+        raise ParameterError(
+            f"of a table ({', '.join(sorted(tables))}), place must be 'inside', and way 'random' or 'landmarks'; got "
+            f"place {', '.join(axes['place'])} and way {', '.join(axes['way'])}"
+        )
     return Sweep(
         "coverage",
-        options.choose_axes(
-            full, small, {"way": WAYS, "place": PLACES, "data": ("functions", *TABLES), "scale": SCALES}
-        ),
+        axes,
         trial,
         reduce=medians,
         paired=("way", "level"),
@@ -128,8 +135,6 @@ def _on_a_table(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
     from kernattn.solvers import calibrate
 
     level = cell["level"]
-    if cell["place"] != "inside" or cell["way"] not in ("random", "landmarks"):
-        raise ParameterError("of a table, place must be 'inside', and way 'random' or 'landmarks'")
     rows = TABLES[cell["data"]]().split(cell["n"], JUDGED, rng=rng)
     learnt = cell["n"] - int(HELD * cell["n"]) * (cell["scale"] in ("held-out", "refitted"))
     z, scale = special.ndtri((1 + level) / 2), 1.0
