@@ -41,6 +41,6 @@ def test_places():
 
 
 def test_of_a_table_what_cannot_be_is_refused_at_once(tmp_path):
-    with pytest.raises(ParameterError, match="of a table .flights., place must be 'inside'"):
+    with pytest.raises(ParameterError, match=r"of a table \(flights\), place must be 'inside'"):
         study("coverage", tmp_path / "run", axes={"data": ["flights"], "way": ["draws"]})
     assert not list(tmp_path.iterdir())
