@@ -35,8 +35,8 @@ def vjp(
         `linear_attention`, `causal_linear_attention`, `linear_attention_step`, `key_state`, `attend`,
         `gated_linear_attention`, `softmax_attention`, `attention.softmax_with_lse`, `attention.window_attention`,
         `attention.scatterbrain_attention`, or a feature map (also its `query` and `key`). Maps in attention must have a
-        spec. Of `solvers`, functions that `GaussianProcess.draw` drew, and the `mean` and the `variance` of a
-        `GaussianProcess`.
+        spec. Of `solvers`, `log_evidence`, `predict`, functions that `GaussianProcess.draw` drew, and the `mean` and
+        the `variance` of a `GaussianProcess`.
     *args : object
         What the function takes. Of a map that `with_numbers` made, the numbers that were given have cotangents.
     learn : tuple of str, optional

@@ -110,10 +110,12 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
 def check_targets_vary(m: Moments, mean: Any) -> None:
     """Raise where targets less their mean are rounding: the evidence is then infinite at scales of 0."""
     rounding = 8 * np.finfo(float).eps * np.abs(mean)
-    if np.any(np.diagonal(m.y_gram) <= m.weight * rounding**2):
+    same = np.flatnonzero(np.diagonal(m.y_gram) <= m.weight * rounding**2)
+    if same.size:
+        columns = f" in column {', '.join(map(str, same[:3]))}" if len(np.atleast_1d(mean)) > 1 else ""
         raise ParameterError(
             "y must vary in each column for the evidence to choose noise and amplitude, and is the same in all of "
-            f"n_samples = {m.n}: give both"
+            f"n_samples = {m.n}{columns}: give both"
         )
 
 

@@ -57,9 +57,11 @@ def check_labels(
 
 
 def check_weights(sample_weight: Any, x: Array, reset: bool = True, **_: Any) -> Float64 | None:
-    """Return weights on the host, which must be 0 or more, and of the first rows not all 0."""
+    """Return weights on the host, which must be 0 or more, and of the first rows not all 0; a number is that of all."""
     if sample_weight is None:
         return None
+    if np.ndim(sample_weight) == 0:
+        sample_weight = np.full(x.shape[0], float(as_numbers("sample_weight", sample_weight)))
     checked = check_array(sample_weight, ensure_2d=False, dtype=_floats(sample_weight), input_name="sample_weight")
     values = to_numpy64(checked)
     if values.shape != (x.shape[0],):

@@ -114,7 +114,9 @@ def draw_map(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
 def _check_seen(before: Any, after: Any) -> None:
     """Raise where a kernel has another lengthscale than before, which an estimator with one does not look at."""
     if getattr(before, "lengthscale", None) != getattr(after, "lengthscale", None):
-        raise ParameterError("kernel__lengthscale has no effect beside lengthscale, which is to be None")
+        raise ParameterError(
+            "kernel__lengthscale has no effect beside lengthscale: set lengthscale=None, or search lengthscale itself"
+        )
 
 
 def sample_of(x: Array) -> Array:

@@ -227,11 +227,13 @@ def ridge(
         return _start(moments, intercept).at(penalty)
     fit = choose(moments, objective, intercept, low)
     least = _range(fit._spectrum, low)[0]
-    if np.any((fit.penalty <= least * (1 + 1e-9)) & (fit._spectrum.energy > 0)):
+    at_least = (fit.penalty <= least * (1 + 1e-9)) & (fit._spectrum.energy > 0)
+    if np.any(at_least):
         why = "the targets seem to have no noise, or fewer rows than features fit them exactly"
         free = choose(moments, objective, intercept, 0.0).penalty if low > fit._spectrum.lowest else fit.penalty
+        free = np.ravel(free)[np.ravel(at_least)]
         if np.any(free > TINY * fit._spectrum.values[0]):
-            why = f"no less is allowed, and the best is {', '.join(f'{each:.3g}' for each in np.ravel(free)[:3])}"
+            why = f"no less is allowed, and the best is {', '.join(f'{each:.3g}' for each in free[:3])}"
         warn_user(f"the penalty that {objective} prefers is the least of its range, {least:.3g}: {why}", UserWarning)
     return fit
 

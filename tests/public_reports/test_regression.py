@@ -180,3 +180,26 @@ def test_repeats_do_not_tell_the_noise_between_groups():
         weights = 5 * np.linalg.solve(inner, centred.T @ (shared[fold != held] - centre))
         errors.append((f[fold == held] - here.mean(axis=0)) @ weights + centre - shared[fold == held])
     assert np.mean(np.square(errors)) < 3 * np.var(shared)
+
+
+def test_one_weight_for_all_rows():
+    """NVIDIA/cuml#8040: a number as sample_weight ended in an error about its dimensions."""
+    estimators = pytest.importorskip("kernattn.sklearn")
+    x, y = RNG.standard_normal((20, 2)), RNG.standard_normal(20)
+    model = estimators.FeatureRidge(num_features=8, lengthscale=1.0, ridge=1.0, random_state=0)
+    wanted = model.fit(x, y, sample_weight=np.full(20, 2.0)).predict(x)
+    assert_allclose(model.fit(x, y, sample_weight=2.0).predict(x), wanted, rtol=1e-12)
+    for wrong in (-1.0, "two", np.nan):
+        with pytest.raises(ValueError, match="sample_weight"):
+            model.fit(x, y, sample_weight=wrong)
+
+
+def test_a_column_that_does_not_vary_is_named():
+    """scikit-optimize/scikit-optimize#947: a constant target made every scale infinite; and of several, which one."""
+    estimators = pytest.importorskip("kernattn.sklearn")
+    x = RNG.uniform(0, 1, (50, 2))
+    y = np.column_stack([x[:, 0], np.full(50, 7.0)])
+    with pytest.raises(ValueError, match=r"the same in all of n_samples = 50 in column 1: give both"):
+        estimators.FeatureGP(num_features=8, lengthscale=1.0, random_state=0).fit(x, y)
+    with pytest.warns(UserWarning, match="the targets seem to have no noise"):
+        estimators.FeatureRidge(lengthscale=1.0, random_state=0).fit(x, y)
