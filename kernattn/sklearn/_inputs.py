@@ -1,5 +1,6 @@
 """From what scikit-learn's estimators are given to what kernattn takes: one kind of array, float32 or float64."""
 
+from numbers import Real
 from typing import Any
 
 import array_api_compat as compat
@@ -60,7 +61,7 @@ def check_weights(sample_weight: Any, x: Array, reset: bool = True, **_: Any) ->
     """Return weights on the host, which must be 0 or more, and of the first rows not all 0; a number is that of all."""
     if sample_weight is None:
         return None
-    if np.ndim(sample_weight) == 0:
+    if isinstance(sample_weight, (Real, str)) or getattr(sample_weight, "ndim", None) == 0:
         sample_weight = np.full(x.shape[0], float(as_numbers("sample_weight", sample_weight)))
     checked = check_array(sample_weight, ensure_2d=False, dtype=_floats(sample_weight), input_name="sample_weight")
     values = to_numpy64(checked)
