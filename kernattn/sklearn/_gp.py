@@ -14,6 +14,8 @@ from kernattn.errors import ParameterError
 from kernattn.sklearn._inputs import array_beside, check_targets, lowest_ridge
 from kernattn.sklearn._on_moments import OnMoments
 from kernattn.solvers import GaussianProcess, Interval, Moments, calibrate, gp
+from kernattn.solvers._check import widen
+from kernattn.solvers._spectrum import cast_as
 from kernattn.solvers._sums import average
 
 
@@ -75,9 +77,7 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
         mean = mean + like(self.y_mean_, mean)
         if not return_std:
             return mean
-        variance = process.variance(x)
-        noise = process.noise**2 if variance.ndim == 2 else process.noise[0] ** 2
-        return mean, namespace(x=x).sqrt(variance + like(noise, variance))
+        return mean, cast_as(deviation(process, x), x)
 
     def predict_interval(self, X: Any, X_train: Any, y_train: Any, coverage: float = 0.9) -> Any:
         """Return intervals (low, high) of new targets at rows X (m, d), by `kernattn.solvers.calibrate`.
@@ -89,9 +89,7 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
         x, y, _ = check_targets(self, X_train, y_train, None, reset=False)
         process = calibrate(self.solution_, x=x, y=array_beside(x, y - self.y_mean_), coverage=coverage)
         half = NormalDist().inv_cdf((1 + coverage) / 2)
-        mean, variance = process.mean(new), process.variance(new)
-        noise = process.noise**2 if variance.ndim == 2 else process.noise[0] ** 2
-        width = half * namespace(x=new).sqrt(variance + like(noise, variance))
+        mean, width = process.mean(new), cast_as(half * deviation(process, new), new)
         mean = mean + like(self.y_mean_, mean)
         return Interval(mean - width, mean + width)
 
@@ -105,6 +103,13 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
         if self.noise is None or self.amplitude is None:
             check_targets_vary(m, self.y_mean_)
         return gp(in_rows(m), noise=self.noise, amplitude=self.amplitude, lowest=lowest_ridge(m))
+
+
+def deviation(process: GaussianProcess, x: Any) -> Any:
+    """Return standard deviations of new targets, in the dtype of `widen`: float32 has no square of 1e-25."""
+    variance = process.variance(widen(x))
+    noise = process.noise**2 if variance.ndim == 2 else process.noise[0] ** 2
+    return namespace(variance=variance).sqrt(variance + like(noise, variance))
 
 
 def check_targets_vary(m: Moments, mean: Any) -> None:

@@ -12,7 +12,7 @@ from kernattn._runtime.checks import instance_of, positive_number, shown
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.solvers._check import check_beside, check_finite
+from kernattn.solvers._check import check_beside, check_finite, widen
 from kernattn.solvers._gp import GaussianProcess
 from kernattn.solvers._jackknife import EPS, are_of
 from kernattn.solvers._spectrum import project
@@ -85,7 +85,7 @@ def calibrate(process: GaussianProcess, *, x: Array, y: Array, coverage: float =
     shrunk = 1 / (spectrum.values[:, None] + process._penalties)
     leverage = turned**2 @ shrunk
     left = np.maximum(1 - leverage, EPS)
-    of_rows = to_numpy64(process.variance(x)).reshape(n, -1)
+    of_rows = to_numpy64(process.variance(widen(x))).reshape(n, -1)
     variance = process.noise**2 / left + np.maximum(of_rows - process.noise**2 * leverage, 0.0)
     sizes = np.abs(targets - turned @ (shrunk * spectrum.coordinates)) / left / np.sqrt(variance)
     scale = np.partition(sizes, rank - 1, axis=0)[rank - 1] / special.ndtri((1 + coverage) / 2)

@@ -51,6 +51,23 @@ def test_the_estimator():
         np.testing.assert_allclose((high - low) / 2, ndtri(0.9) * np.sqrt(one.variance(NEW) + noise**2), rtol=1e-9)
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1e30])
+def test_units_of_which_float32_has_no_squares(unit):
+    """Deviations are numbers of float32 where variances are not."""
+    pytest.importorskip("sklearn")
+    from kernattn.sklearn import FeatureGP
+
+    x, y = X.astype("f4"), unit * Y[:, 1]
+    given = {"lengthscale": 1.5, "num_features": 12, "random_state": 0}
+    model = FeatureGP(noise=0.3 * unit, amplitude=unit, **given).fit(x, y)
+    plain = FeatureGP(noise=0.3, amplitude=1.0, **given).fit(x, Y[:, 1])
+    np.testing.assert_allclose(model.predict(x, True)[1] / unit, plain.predict(x, True)[1], rtol=1e-5)
+    low, high = model.predict_interval(x, x, y, coverage=0.8)
+    want = plain.predict_interval(x, x, Y[:, 1], coverage=0.8)
+    np.testing.assert_allclose((high - low) / unit, want.high - want.low, rtol=1e-4)
+    assert low.dtype == np.float32
+
+
 def test_refusals():
     process = fitted(NYSTROM)
     for given in ({"x": X[:-1], "y": Y[:-1]}, {"y": Y[::-1].copy()}, {"y": Y[:, 0]}, {"x": X + 1.0}):
