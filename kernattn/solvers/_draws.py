@@ -26,6 +26,7 @@ from kernattn.solvers._posterior import Posterior
 from kernattn.solvers._spectrum import BLOCK, cast_as, project
 
 FEATURES = 2048  # of a prior that is not given
+MODERATE = 1e-30, 1e30  # weights whose products float32 can sum
 
 
 class DrawsGradients(NamedTuple):
@@ -87,13 +88,11 @@ class Draws:
 
     def _values(self, x: Array) -> Array:
         """Return f(x), (..., n, c count)."""
-        total = None
+        total, wide = None, widen(x)
         if self.prior is not None:  # weights near 1, whose sums float32 rounds as it does functions
             xp = namespace(x=x)
-            rows = xp.astype(x, accumulation_dtype(xp, x), copy=False)
+            rows = xp.astype(x, accumulation_dtype(xp, x), copy=False) if self._moderate else wide
             total = _product(self.prior(rows), self._of_prior)
-            total = xp.astype(total, x.dtype, copy=False)
-        wide = widen(x)
         if self._phi is not None:
             update = self._of_features(self._phi, wide, x)
         else:
@@ -104,13 +103,20 @@ class Draws:
             lead = wide.shape[:-1]
             flat = self._kernel.matmul(xp.reshape(wide, (-1, wide.shape[-1])), points, weights)
             update = xp.reshape(flat, (*lead, -1))
-        update = cast_as(update, x)
-        return update if total is None else total + update
+        return cast_as(update if total is None else total + cast_as(update, total), x)
+
+    @property
+    def _moderate(self) -> bool:
+        """Whether float32 is enough for sums of the weights of a prior and its update."""
+        low, high = MODERATE
+        sizes = [float(np.max(np.abs(weights))) for weights in (self._of_prior, self._weights)]
+        return low < min(sizes) and max(sizes) < high
 
     def _of_features(self, phi: FeatureMap, wide: Array, x: Array) -> Array:
         """Return phi(x)^T w; beside features of a prior weights are near 1, and float32 is enough for their sums."""
         features = phi(wide)
-        if self.prior is not None and isinstance(features, np.ndarray) and isinstance(x, np.ndarray):
+        near = self.prior is not None and self._moderate
+        if near and isinstance(features, np.ndarray) and isinstance(x, np.ndarray):
             features = features.astype(accumulation_dtype(np, x), copy=False)
         return _product(features, self._weights)
 

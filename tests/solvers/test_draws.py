@@ -189,6 +189,18 @@ def test_locally_periodic_functions():
     np.testing.assert_allclose([here.std(), after.std()], np.sqrt(one.variance(new)), rtol=0.15)
 
 
+@pytest.mark.parametrize("data", [False, True])
+def test_functions_beyond_the_dtype_of_rows(data):
+    """Terms beyond float16 and weights beyond float32 make no NaN: functions are those of float64, cast."""
+    for unit, dtype in ((2.0**16, "f2"), (1e39, "f4"), (1e-39, "f4")):
+        y = unit * Y
+        process = ka.solvers.gp(ka.solvers.moments(X, NYSTROM, y=y), noise=0.3 * unit, amplitude=unit)
+        f, x = process.draw(3, prior=PRIOR, data=(X, y) if data else None, rng=0), X.astype(dtype)
+        with np.errstate(over="ignore", under="ignore"):
+            want = f(x.astype("f8")).astype(dtype)
+        np.testing.assert_allclose(f(x), want, rtol=5e-3, atol=1e-3 * unit)
+
+
 def test_refusals():
     one = process(NYSTROM, 0)
     for call in (one.draw, lambda count: one.sample(NEW, count)):
