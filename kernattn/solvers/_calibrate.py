@@ -65,7 +65,7 @@ def calibrate(process: GaussianProcess, *, x: Array, y: Array, coverage: float =
     (True, True)
     """
     instance_of("process", process, GaussianProcess)
-    if not positive_number("coverage", coverage) < 1:
+    if not (part := positive_number("coverage", coverage)) < 1:
         raise ParameterError(f"coverage must be between 0 and 1; got {shown(coverage)}")
     namespace(x=x, y=y)
     check_floating("x", x)
@@ -79,7 +79,7 @@ def calibrate(process: GaussianProcess, *, x: Array, y: Array, coverage: float =
     turned = to_numpy64(project(process.phi, x, spectrum.vectors, np.zeros(len(spectrum.values)), None))
     if n != spectrum.count or not are_of(spectrum.coordinates, turned, targets, spectrum.y_mean):
         raise ParameterError("x and y must be the rows that made the moments, all of them, and without weights")
-    rank = ceil(coverage * (n + 1) * (1 - 2 * EPS))
+    rank = ceil(part * (n + 1) * (1 - 2 * EPS))
     if rank > n:
         raise ParameterError(f"coverage must be at most {n / (n + 1):.6g} with {n} rows; got {coverage}")
     shrunk = 1 / (spectrum.values[:, None] + process._penalties)
@@ -88,7 +88,7 @@ def calibrate(process: GaussianProcess, *, x: Array, y: Array, coverage: float =
     of_rows = to_numpy64(process.variance(widen(x))).reshape(n, -1)
     variance = process.noise**2 / left + np.maximum(of_rows - process.noise**2 * leverage, 0.0)
     sizes = np.abs(targets - turned @ (shrunk * spectrum.coordinates)) / left / np.sqrt(variance)
-    scale = np.partition(sizes, rank - 1, axis=0)[rank - 1] / special.ndtri((1 + coverage) / 2)
+    scale = np.partition(sizes, rank - 1, axis=0)[rank - 1] / special.ndtri((1 + part) / 2)
     if not np.all(scale > 0):
         raise ParameterError("y must not be what the process says without noise, to the last bit, at so many rows")
     return replace(process, noise=process.noise * scale, amplitude=process.amplitude * scale)

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernattn._arrays.namespaces import Array, dtype_name, namespace, placement
+from kernattn._arrays.namespaces import INTEGERS, Array, dtype_name, namespace, placement
 from kernattn._runtime.checks import instance_of, whole_number
 from kernattn._runtime.random import RNG
 from kernattn.errors import DTypeError, ParameterError, ShapeError
@@ -109,7 +109,7 @@ def axial_decoder(params: Params, config: Config, x: Array, *, attention: Kind |
     beside = check_params(params, config, axial_shapes(config, outer))
     how = resolve_attention(attention, config.layers)
     xp, grid = namespace(params=beside, x=x), config.grid or (0, 0)
-    if not xp.isdtype(x.dtype, "integral"):
+    if dtype_name(x) not in INTEGERS:
         raise DTypeError(f"x must be integers (..., {grid[0]}, {grid[1]}); got {dtype_name(x)}{tuple(x.shape)}")
     if tuple(x.shape[-2:]) != grid:
         raise ShapeError(f"x must be (..., {grid[0]}, {grid[1]}), the grid of the config; got shape {tuple(x.shape)}")

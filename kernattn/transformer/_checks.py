@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, dtype_name, namespace, placement
+from kernattn._arrays.namespaces import INTEGERS, Array, dtype_name, namespace, placement
 from kernattn._runtime.checks import instance_of, shown
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
 from kernattn.transfer import Transfer
@@ -37,10 +37,10 @@ def check_call(
     """Check the arguments of a model, and return the attention of each layer."""
     instance_of("config", config, Config)
     beside = check_params(params, config)
-    xp = namespace(params=beside, x=x, **({} if mask is None else {"key_mask": mask}))
+    namespace(params=beside, x=x, **({} if mask is None else {"key_mask": mask}))
     how = resolve_attention(attention, config.layers)
     if config.vocab is not None:
-        if not xp.isdtype(x.dtype, "integral") or x.ndim < 1:
+        if dtype_name(x) not in INTEGERS or x.ndim < 1:
             raise DTypeError(f"x must be integers (..., n), as the config has vocab; got {dtype_name(x)}{x.shape}")
         lead = tuple(x.shape)
     else:
@@ -103,8 +103,8 @@ def _check_gated(layer: int, m: Any, state: GatedLayer, lead: tuple[int, ...]) -
 
 def check_indices(name: str, x: Array, size: int) -> None:
     """Raise unless x holds integers from 0 to size - 1."""
-    xp = namespace(x=x)
-    if not xp.isdtype(x.dtype, "integral") or not 0 <= least(x) <= largest(x) < size:
+    namespace(x=x)
+    if dtype_name(x) not in INTEGERS or not 0 <= least(x) <= largest(x) < size:
         raise ParameterError(f"{name} must be integers from 0 to {size - 1}; got {least(x)} to {largest(x)}")
 
 
@@ -141,7 +141,7 @@ def mask_lengths(config: Config, x: Array, lengths: Array) -> Array:
     """Return a mask (..., n), True for the tokens of prompts of these lengths."""
     lead = tuple(x.shape if config.vocab is not None else x.shape[:-1])
     xp = namespace(x=x, lengths=lengths)
-    if not xp.isdtype(lengths.dtype, "integral") or tuple(lengths.shape) != lead[:-1]:
+    if dtype_name(lengths) not in INTEGERS or tuple(lengths.shape) != lead[:-1]:
         raise ShapeError(
             f"lengths must be integers {lead[:-1]}, one for each prompt; got {dtype_name(lengths)}{lengths.shape}"
         )

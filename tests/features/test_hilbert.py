@@ -1,6 +1,7 @@
 """Reduced-rank maps against their formula, their errors against what was asked, their densities by integrals."""
 
 from dataclasses import replace
+from fractions import Fraction
 from unittest import mock
 
 import numpy as np
@@ -227,6 +228,12 @@ def test_processes_and_files(tmp_path):
     across = K.Gaussian(0.4)(new, x)
     np.testing.assert_allclose(process.variance(new), 1 - np.sum(across @ inverse * across, axis=1), atol=1e-5)
     assert process.draw(3, rng=0)(new).shape == (9, 3)
+
+
+def test_boundaries_are_any_real_number():
+    phi, same = (hilbert(K.Gaussian(), [0.0, 1.0], 4, boundary=c) for c in (Fraction(3, 2), 1.5))
+    np.testing.assert_array_equal(phi.lower, same.lower)
+    np.testing.assert_array_equal(phi.scales(), same.scales())
 
 
 def test_refusals():

@@ -1,5 +1,7 @@
 """Widths of a process by rows that are left out, against refits without each row."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy.special import ndtri
@@ -32,6 +34,8 @@ def test_refits(phi, coverage):
     rank = int(np.ceil(coverage * 31))
     scale = np.sort(sizes, axis=0)[rank - 1] / ndtri((1 + coverage) / 2)
     np.testing.assert_allclose(found.noise, scale * NOISE, rtol=1e-8)
+    exact = ka.solvers.calibrate(process, x=X, y=Y, coverage=Fraction(coverage))
+    np.testing.assert_array_equal(exact.noise, found.noise)
     np.testing.assert_allclose(found.amplitude, scale * AMPLITUDE, rtol=1e-8)
     np.testing.assert_allclose(found.mean(NEW), process.mean(NEW), rtol=1e-9)
     np.testing.assert_allclose(found.variance(NEW), scale**2 * process.variance(NEW), rtol=1e-8)

@@ -129,6 +129,16 @@ def test_what_z_tells_is_no_dependence():
     assert ka.solvers.conditional_hsic(z, z + np.random.default_rng(6).random((100, 1)), z, rng=0).p_value > 0.01
 
 
+def test_bfloat16():
+    """NumPy's `isdtype` knows no dtype of another package; float8 holds no rows."""
+    types = pytest.importorskip("ml_dtypes")
+    x = np.random.default_rng(7).standard_normal((3, 30)).astype(types.bfloat16)
+    found, want = (ka.solvers.conditional_hsic(*rows, rng=0) for rows in (x, x.astype(np.float64)))
+    assert found == want
+    with pytest.raises(DTypeError, match="x must hold real numbers; got float8_e4m3fn"):
+        ka.solvers.conditional_hsic(*x.astype(types.float8_e4m3fn))
+
+
 def test_refusals():
     x = np.random.default_rng(7).standard_normal((30, 1))
     bad = x.copy()

@@ -1,5 +1,7 @@
 """Linear models of other losses against the conditions of their least points, and against scikit-learn's objectives."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -194,6 +196,11 @@ def test_every_kind_of_array(kind):
         found = fit.predict(kind.asarray(NEW))
     assert kind.holds(found)
     np.testing.assert_allclose(to_numpy(found), wanted.predict(NEW), rtol=1e-5)
+
+
+def test_settings_are_any_real_number():
+    fits = [solve("huber", epsilon=c, penalty=0.1) for c in (Fraction(3, 2), 1.5)]
+    np.testing.assert_array_equal(fits[0].weights, fits[1].weights)
 
 
 def test_too_few_steps_are_said():

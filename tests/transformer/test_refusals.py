@@ -137,3 +137,10 @@ def test_vectors_and_prompts_of_no_axis():
             decoder.step(x)
     with pytest.raises(errors.ShapeError, match="prompt must be"):
         generate(initial_params(CONFIG, rng=0), CONFIG, np.array(3), 2)
+
+
+def test_tokens_of_a_dtype_that_numpy_does_not_know():
+    types = pytest.importorskip("ml_dtypes")
+    x = np.zeros((1, 4), dtype=types.bfloat16)
+    with pytest.raises(errors.DTypeError, match=r"x must be integers .*; got bfloat16"):
+        forward(initial_params(CONFIG, rng=0), CONFIG, x)

@@ -217,10 +217,10 @@ def _boxes(search: _Search, boundary: float | None) -> list[Box]:
         return [search.box(0.0)]
     if boundary is None:
         return [search.box(float(margin)) for margin in MARGINS]
-    if not positive_number("boundary", boundary) >= 1:
+    if not (times := positive_number("boundary", boundary)) >= 1:
         raise ParameterError(f"boundary must be 1 or more, as the box holds the domain; got {shown(boundary)}")
     centre, half = (search.low + search.high) / 2, (search.high - search.low) / 2
-    return [(centre - boundary * half, centre + boundary * half)]
+    return [(centre - times * half, centre + times * half)]
 
 
 def _make_chooser(search: _Search, num_features: Any) -> Chosen:

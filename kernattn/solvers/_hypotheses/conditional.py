@@ -8,7 +8,17 @@ from math import sqrt
 import array_api_compat as compat
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, namespace, to_numpy64, without_flags
+from kernattn._arrays.namespaces import (
+    FLOATS,
+    INTEGERS,
+    Array,
+    Float64,
+    constant,
+    dtype_name,
+    namespace,
+    to_numpy64,
+    without_flags,
+)
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import positive_integer
 from kernattn._runtime.lazy_scipy import special
@@ -37,6 +47,7 @@ RESIDUAL_COMPONENTS, RESIDUAL_SCALE = 4, 2.5  # of the features of either variab
 WEIGHT_COMPONENTS, WEIGHT_SCALE = 4, 2.0  # of the features of z by which products are weighted
 COMPONENT_LANDMARKS = 64  # of these two kernels
 LEAST_SHARE = 0.05  # of the variance of the null that is the law's
+REAL = (*FLOATS, *INTEGERS, "bool")  # dtypes of rows
 ENERGY = 1e-300  # in place of 0, which is divided by
 
 
@@ -102,9 +113,9 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     """
     positive_integer("num_features", num_features)
     random = generator(rng)
-    xp = namespace(x=x, y=y, z=z)
+    namespace(x=x, y=y, z=z)
     for name, rows in (("x", x), ("y", y), ("z", z)):
-        if not xp.isdtype(rows.dtype, ("bool", "integral", "real floating")):
+        if dtype_name(rows) not in REAL:
             raise DTypeError(f"{name} must hold real numbers; got {dtype_name(rows)}")
         if not rows.ndim:
             raise ShapeError(f"{name} must be rows, (..., n, d) or (n,); got a number")

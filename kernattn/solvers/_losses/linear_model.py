@@ -222,11 +222,11 @@ def _fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
 
 def _loss(name: str, quantile: float, epsilon: float) -> Loss:
     """Return the loss of a name."""
-    if not 0 < positive_number("quantile", quantile) < 1:
+    if not (part := positive_number("quantile", quantile)) < 1:
         raise ParameterError(f"quantile must be between 0 and 1; got {shown(quantile)}")
-    if not positive_number("epsilon", epsilon) > 1:
+    if not (most := positive_number("epsilon", epsilon)) > 1:
         raise ParameterError(f"epsilon must be more than 1; got {shown(epsilon)}")
-    made: dict[str, Loss] = {"huber": Huber(epsilon), "poisson": Poisson(), "quantile": Quantile(quantile)}
+    made: dict[str, Loss] = {"huber": Huber(most), "poisson": Poisson(), "quantile": Quantile(part)}
     return made.get(name, SquaredHinge())
 
 
