@@ -73,11 +73,8 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
         """Return means of new targets at rows X (n, d), and on request standard deviations, noise included."""
         x = self._check_new(X)
         process: GaussianProcess = self.solution_
-        mean = process.mean(x)
-        mean = mean + like(self.y_mean_, mean)
-        if not return_std:
-            return mean
-        return mean, cast_as(deviation(process, x), x)
+        mean = cast_as(self._wide_mean(process, x), x)
+        return (mean, cast_as(deviation(process, x), x)) if return_std else mean
 
     def predict_interval(self, X: Any, X_train: Any, y_train: Any, coverage: float = 0.9) -> Any:
         """Return intervals (low, high) of new targets at rows X (m, d), by `kernattn.solvers.calibrate`.
@@ -89,9 +86,13 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
         x, y, _ = check_targets(self, X_train, y_train, None, reset=False)
         process = calibrate(self.solution_, x=x, y=array_beside(x, y - self.y_mean_), coverage=coverage)
         half = NormalDist().inv_cdf((1 + coverage) / 2)
-        mean, width = process.mean(new), cast_as(half * deviation(process, new), new)
-        mean = mean + like(self.y_mean_, mean)
-        return Interval(mean - width, mean + width)
+        mean, width = self._wide_mean(process, new), half * deviation(process, new)
+        return Interval(cast_as(mean - width, new), cast_as(mean + width, new))
+
+    def _wide_mean(self, process: GaussianProcess, x: Any) -> Any:
+        """Return means of new targets, in the dtype of `widen`."""
+        mean = process.mean(widen(x))
+        return mean + like(self.y_mean_, mean)
 
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
         x, y, weights = check_targets(self, x, y, sample_weight, reset=first, **options)

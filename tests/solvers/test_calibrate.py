@@ -70,6 +70,10 @@ def test_units_of_which_float32_has_no_squares(unit):
     want = plain.predict_interval(x, x, Y[:, 1], coverage=0.8)
     np.testing.assert_allclose((high - low) / unit, want.high - want.low, rtol=1e-4)
     assert low.dtype == np.float32
+    far = FeatureGP(noise=0.3 * unit, amplitude=unit, **given).fit(x, y + 1e7 * unit)
+    np.testing.assert_array_equal(far.predict(x), far.predict(x.astype(float)).astype("f4"))
+    beyond = FeatureGP(noise=0.3, amplitude=1.0, **given).fit(x, Y[:, 1] + 1e40)
+    assert np.all(np.isinf(beyond.predict(x)))
 
 
 def test_refusals():
