@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from kernattn._arrays.namespaces import like, namespace
+from kernattn._runtime.checks import boolean
 from kernattn.errors import ParameterError
 from kernattn.sklearn._inputs import array_beside, check_targets, lowest_ridge
 from kernattn.sklearn._on_moments import OnMoments
@@ -71,10 +72,11 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return means of new targets at rows X (n, d), and on request standard deviations, noise included."""
+        with_std = boolean("return_std", return_std)
         x = self._check_new(X)
         process: GaussianProcess = self.solution_
         mean = cast_as(self._wide_mean(process, x), x)
-        return (mean, cast_as(deviation(process, x), x)) if return_std else mean
+        return (mean, cast_as(deviation(process, x), x)) if with_std else mean
 
     def predict_interval(self, X: Any, X_train: Any, y_train: Any, coverage: float = 0.9) -> Any:
         """Return intervals (low, high) of new targets at rows X (m, d), by `kernattn.solvers.calibrate`.
@@ -116,7 +118,7 @@ def deviation(process: GaussianProcess, x: Any) -> Any:
 def check_targets_vary(m: Moments, mean: Any) -> None:
     """Raise where targets less their mean are rounding: the evidence is then infinite at scales of 0."""
     rounding = 8 * np.finfo(float).eps * np.abs(mean)
-    same = np.flatnonzero(np.diagonal(m.y_gram) <= m.weight * rounding**2)
+    same = np.flatnonzero(np.sqrt(np.diagonal(m.y_gram) / m.weight) <= rounding)
     if same.size:
         columns = f" in column {', '.join(map(str, same[:3]))}" if len(np.atleast_1d(mean)) > 1 else ""
         raise ParameterError(

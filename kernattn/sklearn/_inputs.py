@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 from kernattn._arrays.csr import is_sparse, numbers_of
 from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, indices, namespace, to_numpy64, widest
 from kernattn._runtime.checks import as_numbers, shown
-from kernattn.errors import ParameterError, ShapeError
+from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.solvers import Moments
 
 LOWEST = 1e-5  # of the features' mean squared norm: where less noise than that is told from none, rounding tells
@@ -40,6 +40,8 @@ def check_targets(
     estimator: Any, x: Any, y: Any, sample_weight: Any, **options: Any
 ) -> tuple[Array, Float64, Float64 | None]:
     """Return rows, and their targets and weights on the host."""
+    if is_sparse(y):
+        raise DTypeError(f"y must be dense targets; got {shown(y)}")
     x, y = check_rows(estimator, x, y, multi_output=True, y_numeric=True, **options)
     return x, to_numpy64(y), check_weights(sample_weight, x, **options)
 

@@ -181,7 +181,7 @@ class RandomMapEstimator(MapEstimator):
 
     @property
     def _sparse_format(self) -> str | bool:
-        return False if self.estimator == "kmeans" else "csr"
+        return False if isinstance(self.estimator, str) and self.estimator == "kmeans" else "csr"
 
 
 class Classifier(ClassifierMixin, MapEstimator, ABC):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, frozen, to_numpy64, without_flags
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import MODERATE, boolean, one_of, positive_integer, shown
@@ -15,7 +16,7 @@ from kernattn._runtime.deprecated import old_order, warn_user
 from kernattn._runtime.extras import bar
 from kernattn._runtime.lazy_scipy import optimize
 from kernattn._runtime.random import RNG, generator
-from kernattn.errors import ParameterError
+from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import FeatureMap, Hilbert, Nystrom, RandomFeatureMap
 from kernattn.features._lengthscales import with_lengthscales
 from kernattn.kernels import Stationary
@@ -147,6 +148,8 @@ def tune(
     True
     """
     _check_map(phi)
+    if is_sparse(x):
+        raise DTypeError(f"x must be dense rows; got {shown(x)}")
     given = check_rows(phi, x, y, None, "float64", None)
     one_of("objective", objective, OBJECTIVES)
     boolean("ard", ard)

@@ -218,3 +218,11 @@ def test_a_search_that_ends_at_a_bound_says_so(rng):
         found = ka.solvers.tune(x, y[:, 0], drawn(ka.kernels.Gaussian(2000.0)))
     assert not found.converged
     assert np.isclose(found.lengthscale, 2.0)
+
+
+def test_sparse_rows_are_refused():
+    sparse = pytest.importorskip("scipy.sparse")
+    x = np.random.default_rng(0).standard_normal((30, 2))
+    phi = ka.random_features(ka.kernels.Gaussian(), 2, 8, rng=0)
+    with pytest.raises(errors.DTypeError, match="x must be dense rows; got"):
+        ka.solvers.tune(sparse.csr_array(x), x[:, 0], phi)

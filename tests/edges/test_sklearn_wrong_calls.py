@@ -1,0 +1,34 @@
+"""Arguments of estimators that do not fit: errors name them, before any work."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+pytest.importorskip("sklearn")
+
+from kernattn.errors import DTypeError, ParameterError
+from kernattn.sklearn import FeatureGP, FeatureRidge
+
+X = np.random.default_rng(0).standard_normal((30, 2))
+GIVEN = {"num_features": 8, "lengthscale": 1.0, "random_state": 0}
+
+
+@pytest.mark.parametrize("made", [FeatureGP, FeatureRidge])
+def test_arguments(made):
+    for layout in (sparse.csr_array, sparse.coo_matrix):
+        with pytest.raises(DTypeError, match="y must be dense targets; got"):
+            made(**GIVEN).fit(X, layout(X))
+    with pytest.raises(ParameterError, match="estimator must be"):
+        made(estimator=np.ones(3), **GIVEN).fit(X, X[:, 0])
+
+
+def test_return_std_is_true_or_false():
+    process = FeatureGP(**GIVEN).fit(X, X[:, 0])
+    for given in (np.ones(2), "yes", 1):
+        with pytest.raises(ParameterError, match="return_std must be True or False; got"):
+            process.predict(X, return_std=given)
+
+
+def test_targets_whose_squares_are_beyond_float64():
+    with pytest.raises(ParameterError, match="y must"):
+        FeatureGP(**GIVEN).fit(X, np.full((30, 2), 1e300))
