@@ -181,7 +181,8 @@ class RandomMapEstimator(MapEstimator):
 
     @property
     def _sparse_format(self) -> str | bool:
-        return False if isinstance(self.estimator, str) and self.estimator == "kmeans" else "csr"
+        given: object = self.estimator
+        return False if isinstance(given, str) and given == "kmeans" else "csr"
 
 
 class Classifier(ClassifierMixin, MapEstimator, ABC):
