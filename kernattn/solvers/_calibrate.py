@@ -42,10 +42,15 @@ def calibrate(process: GaussianProcess, *, x: Array, y: Array, coverage: float =
     coverage : float
         The part of targets that central intervals of the normal law are to hold, between 0 and 1.
 
+    Returns
+    -------
+    GaussianProcess
+        The process with the same mean, whose `noise` and `amplitude` are s times as large, by target.
+
     Raises
     ------
     ParameterError
-        If x and y are not the rows of the process, or too few: 1 / (1 - coverage) - 1 are enough.
+        If x and y are not the rows of the process, or are fewer than coverage / (1 - coverage).
     ShapeError, DTypeError, EmptyInputError
         If arrays do not fit.
 

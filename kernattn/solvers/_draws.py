@@ -8,7 +8,16 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, frozen, namespace, to_numpy64
+from kernattn._arrays.namespaces import (
+    Array,
+    Float64,
+    accumulation_dtype,
+    constant,
+    frozen,
+    namespace,
+    to_numpy64,
+    without_flags,
+)
 from kernattn._arrays.shapes import strips
 from kernattn._gradients import vjp
 from kernattn._gradients.recorded import like
@@ -67,6 +76,7 @@ class Draws:
         update = f"{len(self._weights)} features" if self._phi is not None else f"{len(self._weights)} rows"
         return f"Draws(count={self.count}, update of {update}, prior={self.prior!r})"
 
+    @without_flags
     def __call__(self, x: Array) -> Array:
         """Return f(x) of rows (..., n, d), (..., n, count) or (..., n, c, count), in the dtype of x."""
         taken = self._phi if self._phi is not None else self.prior
@@ -134,6 +144,7 @@ class Draws:
 
         return out, pullback
 
+    @without_flags
     def _pull_back(self, x: Array, g: Array) -> Array:
         """Return the cotangents of rows x (n, d) from those of values (n, c count)."""
         wide = widen(x)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernattn._arrays.csr import is_sparse
-from kernattn._arrays.namespaces import Array, Float64, constant, like, namespace
+from kernattn._arrays.namespaces import Array, Float64, constant, like, namespace, without_flags
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import as_numbers, finite_number, instance_of, shown
 from kernattn._runtime.lazy import lazy
@@ -175,6 +175,7 @@ def cast_as(values: Array, x: Array) -> Array:
         return like(values, x)
 
 
+@without_flags
 def project(phi: FeatureMap, x: Array, matrix: Float64, shift: Float64, backend: str | None) -> Array:
     """Return phi(x) matrix - shift, (..., n, k), a block of rows at a time, in the dtype and the place of `widen`."""
     check_map_takes(phi, x)

@@ -15,6 +15,16 @@ def summed(x=TINY, y=None):
     return solvers.moments(x, PHI, y=y, backend="reference")
 
 
+NEAR = 1e160 * TINY
+FAR = NEAR + 20  # features are about e^-400 there: their squares vanish
+
+
+def process(y):
+    """A process of few rows, on landmarks."""
+    phi = ka.features.nystrom(NEAR, KERNEL, landmarks=np.arange(6))
+    return solvers.gp(solvers.moments(NEAR, phi, y=1e160 * y), noise=0.1, amplitude=1.0)
+
+
 CALLS = {
     "pca": lambda x, y: solvers.pca(summed(x), 1),
     "whiten": lambda x, y: solvers.whiten(summed(x), 1),
@@ -23,6 +33,11 @@ CALLS = {
     "conditional_hsic": lambda x, y: solvers.conditional_hsic(x, y[:, None], x, num_features=4, rng=0),
     "ridge": lambda x, y: solvers.ridge(summed(x, y), objective="gcv"),
     "gp": lambda x, y: solvers.gp(summed(x, y), noise=0.1, amplitude=1.0).variance(x, backend="reference"),
+    "variance": lambda x, y: process(y).variance(FAR),
+    "mean": lambda x, y: process(y).mean(FAR),
+    "draws": lambda x, y: process(y).draw(2, rng=0)(FAR),
+    "sample": lambda x, y: process(y).sample(FAR, 2, rng=0),
+    "covariance": lambda x, y: process(y).covariance(FAR),
     "cross_validate": lambda x, y: solvers.cross_validate([summed(x, y), summed(-x, y)], [0.1]),
     "jackknife": lambda x, y: solvers.jackknife(solvers.ridge(summed(x, y), 0.1), x, x=x, y=y, backend="reference"),
     "logistic": lambda x, y: solvers.logistic(x, PHI, y=y > 0, penalty=0.1, backend="reference"),
