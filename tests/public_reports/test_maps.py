@@ -124,3 +124,12 @@ def test_copies_of_maps_read_what_the_map_remembers(copied, learnt):
     again = copied(phi)
     assert again.fingerprint == phi.fingerprint == state.fingerprint
     assert_array_equal(ka.attend(state, x, again), ka.attend(state, x, phi))
+
+
+@pytest.mark.parametrize(
+    ("column", "words"), [([1.0, 1.0], "1 to 1 along axis 1: leave out"), ([2.0, 1.0], "2 to 1 along axis 1$")]
+)
+def test_a_domain_names_the_column_without_width(column, words):
+    """pymc-devs/pymc#8427: a column that is the same in all rows made a box without width, and zeros divided."""
+    with pytest.raises(errors.ParameterError, match=words):
+        F.hilbert(K.Gaussian(), np.array([[0.0, 1.0], column]), 20)

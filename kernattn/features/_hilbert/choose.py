@@ -249,8 +249,14 @@ def _check_domain(domain: Any) -> tuple[Float64, Float64]:
             f"domain must have {AXES} axes at most; got {len(ends)}: random features have no such limit. The domain of "
             "rows x is numpy.stack([x.min(axis=0), x.max(axis=0)], axis=1)"
         )
-    if not (np.isfinite(ends).all() and np.all(ends[:, 0] < ends[:, 1])):
-        raise ParameterError(f"domain must hold finite numbers, the lower first; got {shown(domain)}")
+    wrong = ~np.isfinite(ends).all(axis=1) | ~(ends[:, 0] < ends[:, 1])
+    if wrong.any():
+        axis = int(wrong.argmax())
+        low, high = ends[axis]
+        advice = ": leave out a column that is the same in all rows, or give it a wider domain" if low == high else ""
+        raise ParameterError(
+            f"domain must hold finite numbers, the lower first; got {low:g} to {high:g} along axis {axis}{advice}"
+        )
     return ends[:, 0].copy(), ends[:, 1].copy()
 
 
