@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, check_floating, namespace, to_numpy64, without_flags
-from kernattn._runtime.checks import instance_of, positive_number, shown
+from kernattn._runtime.checks import finite_number, instance_of, shown
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError, ShapeError
@@ -70,7 +70,11 @@ def calibrate(process: GaussianProcess, *, x: Array, y: Array, coverage: float =
     (True, True)
     """
     instance_of("process", process, GaussianProcess)
+<<<<<<< HEAD
     if not (part := positive_number("coverage", coverage)) < 1:
+=======
+    if not 0 < finite_number("coverage", coverage) < 1:
+>>>>>>> 6a5f4474 (Shares of 0 or less are refused by the bounds that hold, where a positive number was asked for (MAPIE#452))
         raise ParameterError(f"coverage must be between 0 and 1; got {shown(coverage)}")
     namespace(x=x, y=y)
     check_floating("x", x)

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, check_floating, like, namespace, to_numpy64, without_flags
 from kernattn._arrays.shapes import strips
-from kernattn._runtime.checks import instance_of, positive_number, shown
+from kernattn._runtime.checks import finite_number, instance_of, shown
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.solvers._check import check_beside, check_finite
@@ -89,7 +89,7 @@ def jackknife(
     True
     """
     instance_of("fit", fit, Ridge)
-    if not 0.5 < positive_number("coverage", coverage) < 1:
+    if not 0.5 < finite_number("coverage", coverage) < 1:
         raise ParameterError(f"coverage must be between 0.5 and 1; got {shown(coverage)}")
     spectrum = fit._spectrum
     count = spectrum.count
