@@ -70,11 +70,7 @@ def calibrate(process: GaussianProcess, *, x: Array, y: Array, coverage: float =
     (True, True)
     """
     instance_of("process", process, GaussianProcess)
-<<<<<<< HEAD
-    if not (part := positive_number("coverage", coverage)) < 1:
-=======
-    if not 0 < finite_number("coverage", coverage) < 1:
->>>>>>> 6a5f4474 (Shares of 0 or less are refused by the bounds that hold, where a positive number was asked for (MAPIE#452))
+    if not 0 < (part := finite_number("coverage", coverage)) < 1:
         raise ParameterError(f"coverage must be between 0 and 1; got {shown(coverage)}")
     namespace(x=x, y=y)
     check_floating("x", x)

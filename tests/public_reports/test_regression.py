@@ -182,7 +182,6 @@ def test_repeats_do_not_tell_the_noise_between_groups():
     assert np.mean(np.square(errors)) < 3 * np.var(shared)
 
 
-<<<<<<< HEAD
 def test_one_weight_for_all_rows():
     """NVIDIA/cuml#8040: a number as sample_weight ended in an error about its dimensions."""
     estimators = pytest.importorskip("kernattn.sklearn")
@@ -204,7 +203,8 @@ def test_a_column_that_does_not_vary_is_named():
         estimators.FeatureGP(num_features=8, lengthscale=1.0, random_state=0).fit(x, y)
     with pytest.warns(UserWarning, match="the targets seem to have no noise"):
         estimators.FeatureRidge(lengthscale=1.0, random_state=0).fit(x, y)
-=======
+
+
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.0, 90])
 def test_shares_say_between_what_they_lie(share):
     """scikit-learn-contrib/MAPIE#452: a coverage that the rows cannot give was taken. Each share names its bounds."""
@@ -217,4 +217,3 @@ def test_shares_say_between_what_they_lie(share):
         ka.solvers.calibrate(ka.solvers.gp(made, noise=0.1, amplitude=1.0), x=x, y=y, coverage=share)
     with pytest.raises(ka.errors.ParameterError, match="between 0 and 1"):
         ka.solvers.linear_model(x, phi, y=y, loss="quantile", quantile=share)
->>>>>>> 6a5f4474 (Shares of 0 or less are refused by the bounds that hold, where a positive number was asked for (MAPIE#452))

@@ -230,15 +230,9 @@ def _fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
 
 def _loss(name: str, quantile: float, epsilon: float) -> Loss:
     """Return the loss of a name."""
-<<<<<<< HEAD
-    if not (part := positive_number("quantile", quantile)) < 1:
+    if not 0 < (part := finite_number("quantile", quantile)) < 1:
         raise ParameterError(f"quantile must be between 0 and 1; got {shown(quantile)}")
-    if not (most := positive_number("epsilon", epsilon)) > 1:
-=======
-    if not 0 < finite_number("quantile", quantile) < 1:
-        raise ParameterError(f"quantile must be between 0 and 1; got {shown(quantile)}")
-    if not finite_number("epsilon", epsilon) > 1:
->>>>>>> 6a5f4474 (Shares of 0 or less are refused by the bounds that hold, where a positive number was asked for (MAPIE#452))
+    if not (most := finite_number("epsilon", epsilon)) > 1:
         raise ParameterError(f"epsilon must be more than 1; got {shown(epsilon)}")
     made: dict[str, Loss] = {"huber": Huber(most), "poisson": Poisson(), "quantile": Quantile(part)}
     return made.get(name, SquaredHinge())
