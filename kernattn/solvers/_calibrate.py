@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.solvers._check import check_beside, check_finite, widen
 from kernattn.solvers._gp import GaussianProcess
-from kernattn.solvers._jackknife import EPS, are_of
+from kernattn.solvers._jackknife import EPS, are_of, rank_of
 from kernattn.solvers._spectrum import project
 
 
@@ -72,21 +71,20 @@ def calibrate(process: GaussianProcess, *, x: Array, y: Array, coverage: float =
     instance_of("process", process, GaussianProcess)
     if not 0 < (part := finite_number("coverage", coverage)) < 1:
         raise ParameterError(f"coverage must be between 0 and 1; got {shown(coverage)}")
+    spectrum = process._spectrum
+    rank = rank_of(part, spectrum.count)
     namespace(x=x, y=y)
     check_floating("x", x)
     if x.ndim != 2:
         raise ShapeError(f"x must be (n, d); got shape {tuple(x.shape)}")
     check_finite("x", x)
-    n, spectrum = x.shape[0], process._spectrum
+    n = x.shape[0]
     check_beside("y", y, n, columns=True)
     check_finite("y", y)
     targets = to_numpy64(y).reshape(n, -1)
     turned = to_numpy64(project(process.phi, x, spectrum.vectors, np.zeros(len(spectrum.values)), None))
     if n != spectrum.count or not are_of(spectrum.coordinates, turned, targets, spectrum.y_mean):
         raise ParameterError("x and y must be the rows that made the moments, all of them, and without weights")
-    rank = ceil(part * (n + 1) * (1 - 2 * EPS))
-    if rank > n:
-        raise ParameterError(f"coverage must be at most {n / (n + 1):.6g} with {n} rows; got {coverage}")
     shrunk = 1 / (spectrum.values[:, None] + process._penalties)
     leverage = turned**2 @ shrunk
     left = np.maximum(1 - leverage, EPS)

@@ -89,13 +89,10 @@ def jackknife(
     True
     """
     instance_of("fit", fit, Ridge)
-    if not 0.5 < finite_number("coverage", coverage) < 1:
+    if not 0.5 < (part := finite_number("coverage", coverage)) < 1:
         raise ParameterError(f"coverage must be between 0.5 and 1; got {shown(coverage)}")
     spectrum = fit._spectrum
-    count = spectrum.count
-    rank = int(np.ceil(coverage * (count + 1) * (1 - 2 * EPS)))  # .55 of 100 rows are 55, and not 55.00000000000001
-    if rank > count:
-        raise ParameterError(f"coverage must be at most {count / (count + 1):.6g} with {count} rows; got {coverage}")
+    rank = rank_of(part, spectrum.count)
     for name, rows in (("x", x), ("new", new)):
         namespace(**{name: rows})
         check_floating(name, rows)
@@ -108,11 +105,19 @@ def jackknife(
     targets = to_numpy64(y).reshape(n, -1) - spectrum.y_mean
     mine = spectrum.mean @ spectrum.vectors
     turned, there = (to_numpy64(project(fit.phi, rows, spectrum.vectors, mine, backend)) for rows in (x, new))
-    if n != count or not are_of(spectrum.coordinates, turned, targets, spectrum.y_mean):
+    if n != spectrum.count or not are_of(spectrum.coordinates, turned, targets, spectrum.y_mean):
         raise ParameterError("x and y must be the rows that were fitted, all of them, and without weights")
     ends = [_ends(fit, turned, there, targets, column, rank) for column in range(targets.shape[1])]
     low, high = (np.stack(each, axis=-1) + spectrum.y_mean for each in zip(*ends, strict=True))
     return Interval(*(like(fit._shape(each), new) for each in (low, high)))
+
+
+def rank_of(coverage: float, count: int) -> int:
+    """Return which of the sizes of so many errors holds this part of them and of one more, from 1 on."""
+    rank = int(np.ceil(coverage * (count + 1) * (1 - 2 * EPS)))  # .55 of 100 rows are 55, and not 55.00000000000001
+    if rank > count:
+        raise ParameterError(f"coverage must be at most {count / (count + 1):.6g} with {count} rows; got {coverage}")
+    return rank
 
 
 def are_of(coordinates: Float64, turned: Float64, targets: Float64, level: Float64) -> bool:

@@ -33,6 +33,9 @@ def test_of_rows():
     fit = ka.solvers.ridge(ka.solvers.moments(X, ka.features.elu1(), y=Y), 0.1)
     with pytest.raises(ParameterError, match=r"coverage must be at most 0\.967742 with 30 rows"):
         ka.solvers.jackknife(replace(fit, phi=Untouched()), X, x=X, y=Y, coverage=0.99)
+    process = ka.solvers.gp(ka.solvers.moments(X, ka.features.elu1(), y=Y), noise=0.1, amplitude=1.0)
+    with pytest.raises(ParameterError, match=r"coverage must be at most 0\.967742 with 30 rows"):
+        ka.solvers.calibrate(replace(process, phi=Untouched()), x=X, y=Y, coverage=0.99)
     with pytest.raises(KernattnError, match="rng must be"):
         ka.solvers.spectral_clustering(X, Untouched(), 2, rng="seed")
     same = np.ones((30, 1))  # is refused once columns are looked at
