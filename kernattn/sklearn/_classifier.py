@@ -57,10 +57,7 @@ class FeatureClassifier(Classifier, LeastSquares):
         `classes` are all labels that there will be. The first call may leave them out where its rows hold all of them.
         `sample_weight` (n,) says how often each row counts. Equations are solved when a prediction is asked for.
         """
-        first = not self._has_begun
-        self._take(X, y, sample_weight, first, classes=classes)
-        self._warn_of_few(first)
-        return self
+        return self._take_part(X, y, sample_weight, classes=classes)
 
     def _scores(self, x: Array) -> Array:
         return self.solution_.predict(x)

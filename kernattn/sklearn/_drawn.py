@@ -5,11 +5,15 @@ from typing import Any
 
 from kernattn._arrays.csr import take_rows
 from kernattn._arrays.namespaces import Array, Float64
+from kernattn._runtime.checks import positive_integer
 from kernattn.features import FeatureMap
-from kernattn.kernels import Stationary
+from kernattn.kernels import Kernel, Stationary
 from kernattn.sklearn._inputs import array_beside, signs_of
 from kernattn.sklearn._lengthscale import Found, tune_by_evidence, tune_by_folds, tune_by_log_loss, with_line
-from kernattn.sklearn._maps import draw_map, make_kernel
+from kernattn.sklearn._maps import draw_map, make_kernel, nystrom_map
+from kernattn.solvers._digests import distinct
+
+LOOKED_AT = 4096  # rows that differ, among which landmarks are
 
 
 def draw_tuned(
@@ -33,7 +37,21 @@ def draw_tuned(
 
     counts = array_beside(x, weights)
     kernel = make_kernel(estimator.kernel, estimator.lengthscale, x, counts, None if tune is None else search)
-    return with_line(found, linear, x, weights, lambda: draw_map(estimator, x, kernel))
+
+    def draw() -> FeatureMap:
+        if estimator.estimator is None and tune is not None:
+            return _draw_usual(estimator, x, kernel)
+        return draw_map(estimator, x, kernel, estimator.estimator)
+
+    return with_line(found, linear, x, weights, draw)
+
+
+def _draw_usual(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
+    """Return the map of an estimator without a name: landmarks among rows that differ, or random features."""
+    if not isinstance(kernel, Stationary) or estimator.projection is not None or estimator._in_parts:
+        return draw_map(estimator, x, kernel, "auto")
+    most = max(LOOKED_AT, 4 * positive_integer("num_features", estimator.num_features))
+    return nystrom_map(kernel, estimator, "rpcholesky", take_rows(x, distinct(x)[0][:most]))
 
 
 def draw_for_numbers(estimator: Any, x: Array, y: Float64, weights: Float64 | None) -> FeatureMap:

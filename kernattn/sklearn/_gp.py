@@ -28,13 +28,12 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
     It is `kernattn.solvers.gp` of the moments of the rows, so rows can come in parts, and memory does not depend on
     their number. A weight counts a row that many times; weights whose sum is below the number of rows are shares, and
     noise is that of a row of the mean weight. Of random features the variance of f is too small, near the rows and far
-    from them; take a Nystrom map (``estimator="rpcholesky"``) where error bars matter. It predicts better on many
-    tables, seldom worse; its landmarks are among the first rows, and choosing them holds num_features numbers a row.
+    from them: where rows come in parts, ``estimator="rpcholesky"`` takes landmarks of the first part.
 
     Parameters
     ----------
     kernel, lengthscale, num_features, estimator, projection, random_state : object
-        The map and its draw, as `RandomFeatures` takes them. A lengthscale of "tune" has the largest evidence of
+        The map and its draw, as `FeatureRidge` takes them. A lengthscale of "tune" has the largest evidence of
         2,048 of the first rows and of 256 features, "ard" one for each column; None is "tune" for a kernel by name.
     noise : float, (c,) array_like or None
         Standard deviation of :math:`\epsilon`, in units of y. None takes what makes the evidence largest, for which
@@ -66,6 +65,7 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
     (array([ True]), array([0.1]))
     """
 
+    estimator: Any = None
     noise: Any = None
     amplitude: Any = None
     _min_rows: ClassVar[int] = 1

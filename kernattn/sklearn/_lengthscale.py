@@ -17,7 +17,7 @@ from kernattn.features._spectral.spectra import PRODUCT
 from kernattn.kernels import Kernel, Product, Scaled, SkewedChi2, Stationary, Sum, usual_lengthscale
 from kernattn.sklearn._inputs import lowest_ridge
 from kernattn.solvers import cross_validate, moments
-from kernattn.solvers._digests import digests_of, folds_of
+from kernattn.solvers._digests import distinct, folds_of
 from kernattn.solvers._folds import add_folds
 from kernattn.solvers._losses.logistic_penalty import hold_out
 from kernattn.solvers._ridge import choose
@@ -145,7 +145,7 @@ def _distinct(x: Array, y: Float64, weights: Float64 | None) -> _Seen:
     Of sparse rows they are as many as 128 MiB hold dense.
     """
     most = min(ROWS, max(FEW, DENSE // x.shape[1])) if is_sparse(x) else ROWS
-    _, first, which = np.unique(digests_of(x), return_index=True, return_inverse=True)
+    first, which = distinct(x)
     columns = y.reshape(len(y), -1)
     shares = np.ones(len(y)) if weights is None else weights / weights.max()
     sums = np.stack([np.bincount(which, shares * column)[:most] for column in columns.T], axis=1)

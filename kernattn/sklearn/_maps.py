@@ -85,9 +85,8 @@ def nystrom_map(kernel: Kernel | Literal["precomputed"], estimator: Any, method:
     return nystrom(x, kernel, number, method=method, rng=seed_of(estimator.random_state))
 
 
-def draw_map(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
-    """Return the map of a kernel that an estimator's parameters ask for, drawn for rows x."""
-    name = estimator.estimator
+def draw_map(estimator: Any, x: Array, kernel: Kernel, name: Any) -> FeatureMap:
+    """Return the map of a kernel by a name, with the parameters of an estimator, drawn for rows x."""
     if isinstance(name, str) and name in LANDMARKS:
         return nystrom_map(kernel, estimator, name, x)
     if not (isinstance(name, str) and name in ("auto", *ESTIMATORS)):
@@ -175,9 +174,11 @@ class RandomMapEstimator(MapEstimator):
     _: KW_ONLY
     lengthscale: Any = None
     num_features: int = 256
-    estimator: str = "auto"
+    estimator: Any = "auto"
     projection: Any = None
     random_state: Any = None
+
+    _in_parts = False  # whether later rows may come, of which no landmark can be
 
     @property
     def _sparse_format(self) -> str | bool:

@@ -48,6 +48,7 @@ class OnMoments(RandomMapEstimator, ABC):
 
         A regressor takes targets y (n,) or (n, c), a classifier labels (n,); a transformer ignores them.
         """
+        self._in_parts = False
         self._take(X, y, sample_weight, True, ensure_min_samples=self._min_rows)
         self.solution_  # noqa: B018
         return self
@@ -58,8 +59,11 @@ class OnMoments(RandomMapEstimator, ABC):
         The equations are solved when a prediction, or a coordinate, is asked for. A lengthscale or landmarks that data
         choose are those of the first rows for good; a warning says so where these are fewer than 100.
         """
-        first = not self._has_begun
-        self._take(X, y, sample_weight, first)
+        return self._take_part(X, y, sample_weight)
+
+    def _take_part(self, x: Any, y: Any, sample_weight: Any, **options: Any) -> Self:
+        first, self._in_parts = not self._has_begun, True
+        self._take(x, y, sample_weight, first, **options)
         self._warn_of_few(first)
         return self
 
@@ -126,6 +130,7 @@ class OnMoments(RandomMapEstimator, ABC):
 class LeastSquares(OnMoments):
     """An estimator whose fit is a `kernattn.solvers.ridge`."""
 
+    estimator: Any = None
     ridge: Any = None
     objective: str = "folds"
     fit_intercept: bool = True

@@ -68,6 +68,7 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
     True
     """
 
+    estimator: Any = None
     loss: str = "huber"
     quantile: float = 0.5
     epsilon: float = 1.35

@@ -87,7 +87,7 @@ class RandomFeatures(RandomMapEstimator, _Features):
     """
 
     def _draw(self, x: Any) -> FeatureMap:
-        return draw_map(self, x, make_kernel(self.kernel, self.lengthscale, x, None))
+        return draw_map(self, x, make_kernel(self.kernel, self.lengthscale, x, None), self.estimator)
 
 
 @dataclass(eq=False, repr=False)

@@ -4,6 +4,7 @@ Targets have no part in it: a fold would lack all copies of a row with one label
 another.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,28 @@ def folds_of(x: Array) -> NDArray[np.int64]:
 
 def digests_of(x: Array) -> NDArray[np.uint64]:
     """Return digests (n,) of the rows' numbers in float32."""
+    return _digests(x, _bits)
+
+
+def distinct(x: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where each row that differs comes first, (r,), and which of these each row is, (n,).
+
+    Digests order them, so that neither the order of rows nor copies have a part in it.
+    """
+    digests, first, which = np.unique(_digests(x, _all_bits), return_index=True, return_inverse=True)
+    order = np.lexsort((digests, digests_of(x)[first]))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return first[order], place[which]
+
+
+def _digests(x: Array, bits: Callable[[Any], NDArray[np.uint64]]) -> NDArray[np.uint64]:
     keys = _mix(np.arange(1, x.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
     if is_sparse(x):
-        terms = sparse.csr_array((_bits(x.data) * keys[x.indices], x.indices, x.indptr), shape=x.shape)
+        terms = sparse.csr_array((bits(x.data) * keys[x.indices], x.indices, x.indptr), shape=x.shape)
         sums = terms @ np.ones(x.shape[1], np.uint64)
     else:
-        sums = _bits(to_numpy64(x)) @ keys
+        sums = bits(to_numpy64(x)) @ keys
     return _mix(sums)
 
 
@@ -36,6 +53,12 @@ def _bits(values: Any) -> NDArray[np.uint64]:
     with np.errstate(over="ignore", under="ignore"):
         numbers: NDArray[np.float32] = values.astype(np.float32) + np.float32(0)  # -0 is 0
     return numbers.view(np.uint32).astype(np.uint64)
+
+
+def _all_bits(values: Any) -> NDArray[np.uint64]:
+    numbers: NDArray[np.float64] = values.astype(np.float64) + 0.0
+    whole = numbers.view(np.uint64)
+    return whole ^ (whole >> np.uint64(32))  # the low bits of most numbers are 0, and a product keeps low ones
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -27,6 +27,7 @@ W = RNG.uniform(0.5, 3, 90)
 LABELS = np.array(["c", "a", "b"])[np.digitize(X[:, 0], [-0.5, 0.5])]
 KERNEL = ka.kernels.Gaussian(1.5)
 GIVEN = {"lengthscale": 1.5, "num_features": 32, "random_state": 3}
+DRAWN = GIVEN | {"estimator": "auto"}  # random features, also where landmarks are the default
 PHI = ka.random_features(KERNEL, 3, 32, rng=3)
 
 

@@ -9,14 +9,17 @@ from scipy import sparse
 
 pytest.importorskip("sklearn")
 
+from sklearn.base import clone
+
 import kernattn as ka
-from edges.sklearn_cases import GIVEN, KERNEL, LABELS, PHI, REGRESSORS, W, X, Y, answer, fitted
+from edges.sklearn_cases import DRAWN, GIVEN, KERNEL, LABELS, PHI, REGRESSORS, W, X, Y, answer, fitted
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.sklearn import (
     FeatureClassifier,
     FeatureGP,
     FeatureLogistic,
     FeaturePCA,
+    FeatureRegressor,
     FeatureRidge,
     NystromFeatures,
     PolynomialSketchFeatures,
@@ -34,7 +37,7 @@ def test_to_the_bit():
     sketch = PolynomialSketchFeatures(3, gamma=0.5, coef0=1.0, num_features=32, random_state=3)
     np.testing.assert_array_equal(sketch.fit_transform(X), phi(X))
     m = ka.solvers.moments(X, PHI, y=Y, weights=W)
-    ridge = FeatureRidge(ridge=0.3, **GIVEN).fit(X, Y, sample_weight=W)
+    ridge = FeatureRidge(ridge=0.3, **DRAWN).fit(X, Y, sample_weight=W)
     np.testing.assert_array_equal(ridge.predict(X), ka.solvers.ridge(m, 0.3).predict(X))
     m = ka.solvers.moments(X, PHI, weights=W)
     for whitened, solve in ((False, ka.solvers.pca), (True, ka.solvers.whiten)):
@@ -47,7 +50,7 @@ def test_to_the_bit():
         np.testing.assert_array_equal(found.transform(X), solve(m, 4).transform(X))
     mean = Y[0] + np.average(Y - Y[0], axis=0, weights=W)
     process = ka.solvers.gp(ka.solvers.moments(X, PHI, y=Y - mean, weights=W), noise=0.2, amplitude=[1.0, 2.0])
-    got, std = FeatureGP(noise=0.2, amplitude=[1.0, 2.0], **GIVEN).fit(X, Y, W).predict(X, return_std=True)
+    got, std = FeatureGP(noise=0.2, amplitude=[1.0, 2.0], **DRAWN).fit(X, Y, W).predict(X, return_std=True)
     np.testing.assert_array_equal(got, process.mean(X) + mean)
     np.testing.assert_array_equal(std, np.sqrt(process.variance(X) + 0.2**2))
 
@@ -55,13 +58,13 @@ def test_to_the_bit():
 def test_scales_that_data_choose():
     m = ka.solvers.moments(X, PHI, y=Y[:, 0])
     np.testing.assert_array_equal(
-        FeatureRidge(objective="evidence", **GIVEN).fit(X, Y[:, 0]).solution_.penalty,
+        FeatureRidge(objective="evidence", **DRAWN).fit(X, Y[:, 0]).solution_.penalty,
         ka.solvers.ridge(m, lowest=1e-5).penalty,
     )
     process = ka.solvers.gp(
         ka.solvers.moments(X, PHI, y=Y[:, 0] - (Y[0, 0] + np.average(Y[:, 0] - Y[0, 0]))), lowest=1e-5
     )
-    found = FeatureGP(**GIVEN).fit(X, Y[:, 0]).solution_
+    found = FeatureGP(**DRAWN).fit(X, Y[:, 0]).solution_
     np.testing.assert_array_equal(found.noise, process.noise)
     np.testing.assert_array_equal(found.amplitude, process.amplitude)
 
@@ -106,13 +109,13 @@ def test_folds_are_of_the_rows_alone(y):
     order = np.random.default_rng(0).permutation(90)
     np.testing.assert_array_equal(folds_of(X[order]), folds[order])
     np.testing.assert_array_equal(folds_of(sparse.csr_array(np.where(X > 0, X, -0.0))), folds_of(X * (X > 0)))
-    whole, parts = FeatureRidge(**GIVEN).fit(X, y), FeatureRidge(**GIVEN)
+    whole, parts = FeatureRidge(**DRAWN).fit(X, y), FeatureRidge(**DRAWN)
     for here in (slice(40), slice(40, 90)):
         parts.partial_fit(X[here], y[here])
     chosen = ka.solvers.ridge([ka.solvers.moments(X[folds == i], PHI, y=y[folds == i]) for i in range(5)], lowest=1e-5)
     np.testing.assert_allclose(whole.solution_.penalty, chosen.penalty, rtol=1e-9)
     np.testing.assert_allclose(parts.solution_.penalty, chosen.penalty, rtol=1e-9)
-    few = FeatureRidge(**GIVEN).fit(X[:3], y[:3])  # too few for folds
+    few = FeatureRidge(**DRAWN).fit(X[:3], y[:3])  # too few for folds
     assert np.isfinite(few.predict(X)).all()
 
 
@@ -147,7 +150,7 @@ def test_no_evidence_of_targets_that_do_not_vary():
 
 @pytest.mark.parametrize("cls", [FeatureRidge, FeatureGP, FeaturePCA])
 def test_parts_are_the_whole(cls):
-    parts, whole = (cls(**GIVEN) for _ in range(2))
+    parts, whole = (cls(**DRAWN) for _ in range(2))
     y = [] if cls is FeaturePCA else [Y - Y[:30].mean(axis=0)]
     whole.fit(X, *y, sample_weight=W)
     for i in range(0, 90, 30):
@@ -260,8 +263,29 @@ def test_frequencies_of_kernels_by_axes_are_iid():
         assert phi.fingerprint == ka.random_features(kernel, 3, 32, projection="iid", rng=3).fingerprint
 
 
+@pytest.mark.parametrize("cls", [FeatureRidge, FeatureGP, FeatureRegressor, FeatureClassifier])
+def test_landmarks_are_the_default_of_rows_at_once(cls):
+    """Neither copies, weights nor order choose them; parts have none, nor kernels that are not stationary."""
+    given = GIVEN | ({} if cls is FeatureGP else {"linear": False, "ridge": 0.1})
+    y = LABELS if cls is FeatureClassifier else Y[:, 0]
+    plain = cls(**given).fit(X, y)
+    assert isinstance(plain.feature_map_, ka.features.Nystrom)
+    counts = np.random.default_rng(2).integers(1, 4, 90)
+    rows = np.random.default_rng(3).permutation(np.repeat(np.arange(90), counts))
+    for x, targets, weights in ((X[rows], y[rows], None), (X, y, W), (sparse.csr_array(X[::-1]), y[::-1], None)):
+        other = cls(**given).fit(x, targets, sample_weight=weights)
+        np.testing.assert_array_equal(other.feature_map_.landmarks, plain.feature_map_.landmarks)
+    shifted = np.c_[1e9 + np.arange(90.0) / 90]  # float32 does not tell these rows apart
+    assert cls(**given | {"lengthscale": 0.01}).fit(shifted, y).feature_map_.landmarks.shape == (32, 1)
+    for other in ({"projection": "iid"}, {"kernel": "polynomial", "lengthscale": None}, {"estimator": "auto"}):
+        assert not isinstance(cls(**given | other).fit(X, y).feature_map_, ka.features.Nystrom)
+    if hasattr(cls, "partial_fit"):
+        parts = cls(**given).partial_fit(X[:45], y[:45])
+        assert not isinstance(parts.feature_map_, ka.features.Nystrom)
+
+
 def test_variance_of_landmarks_goes_back_to_the_prior():
-    process = FeatureGP(estimator="rpcholesky", noise=0.1, amplitude=2.0, **GIVEN).fit(X, Y[:, 0])
+    process = FeatureGP(noise=0.1, amplitude=2.0, **GIVEN).fit(X, Y[:, 0])
     mean, std = process.predict(np.full((1, 3), 50.0), return_std=True)
     np.testing.assert_allclose(mean, Y[:, 0].mean())
     np.testing.assert_allclose(std**2, [2.0**2 + 0.1**2])
@@ -371,10 +395,8 @@ def test_a_line_beside_the_kernel():
         model = FeatureRidge(num_features=16, random_state=0, linear=linear).fit(x, y)
         np.testing.assert_allclose(model.predict(far), far @ [1.0, -2.0, 3.0], rtol=0.02, atol=0.5)
     units = np.array([1e-6, 1.0, 1e6])
-    mine, other = (
-        FeatureRidge(ka.kernels.Gaussian(by), num_features=16, random_state=0, linear=True, ridge=1e-3).fit(x * by, y)
-        for by in (np.ones(3), units)
-    )
+    given = {"estimator": "auto", "num_features": 16, "random_state": 0, "linear": True, "ridge": 1e-3}
+    mine, other = (FeatureRidge(ka.kernels.Gaussian(by), **given).fit(x * by, y) for by in (np.ones(3), units))
     np.testing.assert_allclose(other.predict(far * units), mine.predict(far), rtol=1e-6)
     assert FeatureRidge(num_features=16, linear=False, random_state=0).fit(x, y).feature_map_.num_features_of(3) == 16
     with pytest.raises(ParameterError, match="linear must be"):
@@ -394,5 +416,6 @@ def test_lengthscales_of_columns_begin_at_their_spreads():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 3))
     y, units = np.sin(x[:, 0]) + x[:, 1], np.array([1e-6, 1.0, 1e6])
-    fits = [FeatureRidge(num_features=32, random_state=0, lengthscale="ard").fit(x * by, y) for by in (1.0, units)]
+    model = FeatureRidge(num_features=32, random_state=0, lengthscale="ard", estimator="auto")
+    fits = [clone(model).fit(x * by, y) for by in (1.0, units)]
     np.testing.assert_allclose(fits[1].predict(x * units), fits[0].predict(x), atol=0.01)

@@ -8,7 +8,7 @@ pytest.importorskip("sklearn")
 from sklearn.exceptions import ConvergenceWarning
 
 import kernattn as ka
-from edges.sklearn_cases import GIVEN, LABELS, PHI, W, X, Y
+from edges.sklearn_cases import DRAWN, GIVEN, LABELS, PHI, W, X, Y
 from kernattn.errors import ParameterError
 from kernattn.sklearn import FeatureClassifier, FeatureLogistic, FeatureRidge
 from kernattn.solvers._losses.logistic_penalty import hold_out
@@ -18,12 +18,12 @@ def test_labels():
     given = np.array(["b", "a"])[(X[:, 0] > 0).astype(int)]
     signs = np.where(given == "b", 1.0, -1.0)
     fit = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=signs, weights=W), 0.5)
-    one = FeatureClassifier(ridge=0.5, **GIVEN).fit(X, given, sample_weight=W)
+    one = FeatureClassifier(ridge=0.5, **DRAWN).fit(X, given, sample_weight=W)
     np.testing.assert_array_equal(one.decision_function(X), fit.predict(X))
     np.testing.assert_array_equal(one.predict(X), np.where(fit.predict(X) > 0, "b", "a"))
     signs = np.where(LABELS[:, None] == ["a", "b", "c"], 1.0, -1.0)
     fit = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=signs), 0.5)
-    several = FeatureClassifier(ridge=0.5, **GIVEN).fit(X, LABELS)
+    several = FeatureClassifier(ridge=0.5, **DRAWN).fit(X, LABELS)
     np.testing.assert_array_equal(several.decision_function(X), fit.predict(X))
     np.testing.assert_array_equal(several.predict(X), several.classes_[np.argmax(fit.predict(X), axis=1)])
     assert several.score(X, LABELS) > 0.9
@@ -34,7 +34,7 @@ def test_labels():
 def test_labels_in_parts():
     order = np.argsort(LABELS, kind="stable")
     x, labels = X[order], LABELS[order]
-    whole, parts = (FeatureClassifier(**GIVEN) for _ in range(2))
+    whole, parts = (FeatureClassifier(**DRAWN) for _ in range(2))
     for i in range(0, 90, 30):
         classes = ["c", "b", "a"] if i in (0, 30) else None
         parts.partial_fit(x[i : i + 30], labels[i : i + 30], classes, W[i : i + 30])

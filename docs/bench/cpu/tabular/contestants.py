@@ -207,7 +207,8 @@ _ONE_MATRIX = 1000  # rows whose matrix of pairs is searched over in seconds
 REGRESSORS: Mapping[str, Contestant] = {
     "FeatureRidge": Contestant(partial(_ours, FeatureRidge)),
     "FeatureGP": Contestant(partial(_ours, FeatureGP)),
-    "FeatureGP, landmarks": Contestant(partial(_ours, partial(FeatureGP, estimator="rpcholesky"))),
+    "FeatureRidge, random": Contestant(partial(_ours, partial(FeatureRidge, estimator="auto"))),
+    "FeatureGP, random": Contestant(partial(_ours, partial(FeatureGP, estimator="auto"))),
     "line": Contestant(_linear),
     "RBFSampler + RidgeCV": Contestant(partial(_features, "RBFSampler")),
     "Nystroem + RidgeCV": Contestant(partial(_features, "Nystroem")),
