@@ -80,6 +80,19 @@ def test_landmarks(kernel, cutoff):
     np.testing.assert_allclose(found.phi.lengthscale, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_rows_of_fewer_bits_have_the_slopes_of_the_map(dtype):
+    """The map is computed in float64, with directions that float32 would not resolve: so are its slopes."""
+    phi = ka.features.nystrom(RNG.standard_normal((60, 3)), K.Gaussian((3.0, 4.0, 5.0)), 30, rng=0)
+    assert phi.eigenvalues[-1] > 1e8 * phi.eigenvalues[0]
+    x = X.astype(dtype)
+    g = RNG.standard_normal((5, 30)).astype(dtype)
+    found, wanted = (ka.vjp(phi, rows)[1](g.astype(rows.dtype)) for rows in (x, x.astype(float)))
+    assert found.x.dtype == dtype
+    for a, b in ((found.x, wanted.x), (found.phi.lengthscale, wanted.phi.lengthscale)):
+        np.testing.assert_allclose(a, b, rtol=0, atol=np.finfo(dtype).eps * np.abs(b).max())
+
+
 def test_sums_and_products_of_maps():
     phi = ka.features.nystrom(RNG.standard_normal((30, 3)), K.Gaussian(), 6, rng=0)
     other = ka.random_features(K.Gaussian(), 3, 8, rng=0)

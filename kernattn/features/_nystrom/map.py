@@ -25,7 +25,7 @@ from kernattn._arrays.namespaces import (
     zeros,
 )
 from kernattn._arrays.shapes import strips
-from kernattn._arrays.trees import add, leaves
+from kernattn._arrays.trees import add, leaves, map_leaves
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import finite_number, host_array, host_form, instance_of, positive_integer, shown
 from kernattn._runtime.lazy import lazy
@@ -51,7 +51,7 @@ class Nystrom(FeatureMap):
     The matrix is kept as its eigenvalues and eigenvectors. Directions whose eigenvalue is below `cutoff` times the
     largest one, or below ten times the epsilon of kernel values, count as null: their inverse root is 0. Values are
     computed in float64 from rows of every dtype (in JAX without x64, float32), as the inverse root makes rounding
-    large. Where they are given, the epsilon is that of float64 or float32.
+    large, and so are gradients. Where they are given, the epsilon is that of float64 or float32.
 
     Attributes
     ----------
@@ -188,16 +188,20 @@ class Nystrom(FeatureMap):
         if kernel is None or not has_pullback(kernel):
             raise ParameterError(f"phi must be a map of a kernel that has a pullback; got {shown(kernel)}")
         xp = namespace(x=x)
-        host, log = self._root(dtype_name(x))
-        root, points = constant(xp, host * np.exp(log), x.dtype, x), constant(xp, landmarks, x.dtype, x)  # type: ignore[arg-type]
+        rows = xp.astype(x, widest(xp, x), copy=False)  # as `_product` takes them: the same root
+        host, log = self._root(dtype_name(rows))
+        root, points = (constant(xp, a, rows.dtype, rows) for a in (host * np.exp(log), np.asarray(landmarks)))
 
         def pull_back(g: Array) -> tuple[Array, Any]:
-            dx, _, lengthscales = pull_all(kernel, x, points, xp.matmul(g, root))
+            g = xp.astype(g, rows.dtype, copy=False)
+            dx, _, lengthscales = pull_all(kernel, rows, points, xp.matmul(g, root))
+            dx = xp.astype(dx, x.dtype, copy=False)
             if all(leaf is None for leaf in leaves(lengthscales)):
                 return dx, lengthscales
-            of_root = to_numpy64(xp.matmul(xp.matrix_transpose(kernel(x, points)), g))
-            of_matrix = constant(xp, self._of_matrix(of_root, dtype_name(x)), x.dtype, x)
-            return dx, add(lengthscales, pull_all(kernel, points, points, of_matrix)[2])
+            of_root = to_numpy64(xp.matmul(xp.matrix_transpose(kernel(rows, points)), g))
+            of_matrix = constant(xp, self._of_matrix(of_root, dtype_name(rows)), rows.dtype, rows)
+            total = add(lengthscales, pull_all(kernel, points, points, of_matrix)[2])
+            return dx, map_leaves(lambda leaf: xp.astype(leaf, x.dtype, copy=False), total)
 
         return pull_back
 
