@@ -248,6 +248,9 @@ def test_specs_of_ones_own():
     [
         ("causal must be True or False", lambda: F.recommend(ROWS, K.Softmax(), 8, values=ROWS, causal=ROWS)),
         ("rng must be", lambda: F.from_function(np.abs, 4, rng="x")),
+        ("rng must be", lambda: F.from_function(np.abs, 4).redraw("x")),
+        ("rng must be", lambda: F.elu1().redraw("x")),
+        ("rng must be", lambda: F.nystrom(np.ones((3, 2)), ka.kernels.Gaussian(), 2).redraw("x")),
         ("dim must be left out, or be 4", lambda: ka.solvers.initial_moments(DRAWN, dim=99)),
         ("head must be below 1", lambda: ka.patterns.local(1).plan(3).mask(1)),
         ("head must be a non-negative integer", lambda: ka.patterns.local(1).plan(3).reach(2, None)),

@@ -154,10 +154,10 @@ def tune(
     one_of("objective", objective, OBJECTIVES)
     boolean("ard", ard)
     positive_integer("max_iterations", max_iterations)
-    count = len(given.y)
+    count, source = len(given.y), generator(rng)
     if rows is not None and positive_integer("rows", rows) > count:
         raise ParameterError(f"rows must be {count} at most, the number of rows of x; got {rows}")
-    chosen = slice(None) if rows is None else np.sort(generator(rng).choice(count, rows, replace=False))
+    chosen = slice(None) if rows is None else np.sort(source.choice(count, rows, replace=False))
     if not np.ptp(given.y[chosen], axis=0).all():
         raise ParameterError(f"y must not be the same in all of {len(given.y[chosen])} rows")
     targets = given.y[chosen]

@@ -38,6 +38,9 @@ def test_of_rows():
         ka.solvers.calibrate(replace(process, phi=Untouched()), x=X, y=Y, coverage=0.99)
     with pytest.raises(KernattnError, match="rng must be"):
         ka.solvers.spectral_clustering(X, Untouched(), 2, rng="seed")
+    drawn = ka.random_features(ka.kernels.Gaussian(), 2, 8, rng=0)
+    with pytest.raises(ParameterError, match="rng must be"):  # though all rows are taken
+        ka.solvers.tune(X, Y, drawn, rng="seed")
     same = np.ones((30, 1))  # is refused once columns are looked at
     with pytest.raises(KernattnError, match="rng must be"):
         ka.solvers.conditional_hsic(same, same, same, rng="seed")

@@ -6,7 +6,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, namespace
 from kernattn._maps.spec import ScaledFeatures
-from kernattn._runtime.random import RNG
+from kernattn._runtime.random import RNG, generator
 from kernattn._sums.peaked import finite
 from kernattn._sums.units import balance, multiply_out
 from kernattn.features._base.map import FeatureMap
@@ -53,6 +53,7 @@ class DeterministicMap(FeatureMap):
     @final
     def redraw(self, rng: RNG = None) -> Self:
         """Return the map itself: there is nothing to draw."""
+        generator(rng)
         return self
 
 

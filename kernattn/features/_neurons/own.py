@@ -71,9 +71,8 @@ class FromFunction(FeatureMap):
 
     def redraw(self, rng: RNG = None) -> Self:
         """Return a map of the factory's next function; without a factory the map itself."""
-        if self.factory is None:
-            return self
-        return replace(self, function=_draw_function(self.factory, rng))
+        source = generator(rng)
+        return self if self.factory is None else replace(self, function=_draw_function(self.factory, source))
 
 
 def from_function(

@@ -29,7 +29,7 @@ from kernattn._arrays.trees import add, leaves, map_leaves
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import finite_number, host_array, host_form, instance_of, positive_integer, shown
 from kernattn._runtime.lazy import lazy
-from kernattn._runtime.random import RNG
+from kernattn._runtime.random import RNG, generator
 from kernattn._sums.units import balance, multiply_out
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
@@ -149,6 +149,7 @@ class Nystrom(FeatureMap):
 
     def redraw(self, rng: RNG = None) -> Self:
         """Return the map itself: other landmarks need the data, and `kernattn.features.nystrom`."""
+        generator(rng)
         return self
 
     def _features(self, x: Array, key: bool, backend: str | None) -> Array:
