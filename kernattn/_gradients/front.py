@@ -76,7 +76,10 @@ def vjp(
     array([[0.25, 0.25, 0.25, 0.25]])
     """
     rule, called = _rule(function)
-    bound = _signature(called).bind(*args, **kwargs)
+    try:
+        bound = _signature(called).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{getattr(called, '__qualname__', repr(called))}() {error}") from None
     bound.apply_defaults()
     if learn is not None:
         function = _learning(learn, function, bound.arguments)

@@ -98,11 +98,16 @@ def as_numbers(name: str, values: object) -> NDArray[np.float64]:
     """Return parameters as an array of float64, which must be real numbers."""
     try:
         array = array_of(values)
-        if array.dtype.kind in "bcSU" or (array.dtype.kind == "O" and not array.size):
+        if array.dtype.kind in "bcSU" or (array.dtype.kind == "O" and not _are_real(array)):
             raise TypeError
         return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ParameterError(f"{name} must be numbers; got {shown(values)}") from None
+
+
+def _are_real(array: NDArray[Any]) -> bool:
+    """Return whether the objects of an array, if any, are real numbers: None, which NumPy takes for NaN, is none."""
+    return array.size > 0 and all(isinstance(each, Real) and not isinstance(each, bool) for each in array.flat)
 
 
 def list_entries(name: str, value: Any, what: str) -> list[Any]:

@@ -112,7 +112,7 @@ def log_evidence(
     >>> bool(pullback(np.ones_like(value)).lengthscale > 0)
     True
     """
-    asked = _make_request(_evidence, phi, x, y, None, noise, amplitude, lengthscale)
+    asked = _make_request(_evidence, phi, x, y, noise, amplitude, lengthscale)
     return call_hosted(asked, *asked.given)[0]
 
 
@@ -156,12 +156,12 @@ def predict(
     >>> bool(abs(found.mean[0] - np.sin(0.5)) < 0.1)
     True
     """
-    asked = _make_request(_prediction, phi, x, y, new, noise, amplitude, lengthscale)
+    asked = _make_request(_prediction, phi, x, y, noise, amplitude, lengthscale, new=new)
     return Prediction(*call_hosted(asked, *asked.given))
 
 
 def _vjp_of_evidence(x: Array, y: Array, phi: FeatureMap, **given: Any) -> tuple[Array, Callable[[Any], Any]]:
-    asked = _make_request(_evidence, phi, x, y, None, **given)
+    asked = _make_request(_evidence, phi, x, y, **given)
     (value,), pulled = asked.compute()
     return value, lambda g: LogEvidenceGradients(**pulled((like("the cotangent", g, value),)))
 
@@ -169,7 +169,7 @@ def _vjp_of_evidence(x: Array, y: Array, phi: FeatureMap, **given: Any) -> tuple
 def _vjp_of_prediction(
     x: Array, y: Array, new: Array, phi: FeatureMap, **given: Any
 ) -> tuple[Prediction, Callable[[Any], Any]]:
-    asked = _make_request(_prediction, phi, x, y, new, **given)
+    asked = _make_request(_prediction, phi, x, y, new=new, **given)
     outputs, pulled = asked.compute()
 
     def pullback(g: Any) -> PredictGradients:
@@ -241,10 +241,11 @@ def _like(values: Float64, array: Array) -> Array:
 
 def _beside(name: str, number: Any, x: Array) -> Array:
     """Return a parameter as an array beside x: what is one stays."""
-    if is_array(number) and not isinstance(number, np.generic):
+    given = is_array(number) and not isinstance(number, np.generic)
+    if given and not isinstance(number, np.ndarray):
         return number
-    xp = namespace(x=x)
-    return constant(xp, as_numbers(name, number), widest(xp, x), x)
+    xp, numbers = namespace(x=x), as_numbers(name, number)
+    return number if given else constant(xp, numbers, widest(xp, x), x)
 
 
 def _make_request(
@@ -252,20 +253,20 @@ def _make_request(
     phi: FeatureMap,
     x: Array,
     y: Array,
-    new: Array | None,
     noise: Any,
     amplitude: Any,
     lengthscale: Any,
+    **new: Array,
 ) -> Asked:
-    """Return the request, of arguments whose shapes and libraries fit."""
+    """Return the request, of arguments whose shapes and libraries fit; a prediction has rows `new`."""
     instance_of("phi", phi, FeatureMap)
     check_map_takes(phi, x)
     if x.ndim != 2:
         raise ShapeError(f"x must be (n, d); got shape {tuple(x.shape)}")
     arrays = {"x": x, "y": y}
-    if new is not None:
-        check_map_takes(phi, new, "new")
-        arrays["new"] = new
+    for name, rows in new.items():
+        check_map_takes(phi, rows, name)
+        arrays[name] = rows
     check_beside("y", y, x.shape[0], True)
     c = 1 if y.ndim == 1 else y.shape[1]
     for name, scale in (("noise", noise), ("amplitude", amplitude)):
@@ -274,7 +275,7 @@ def _make_request(
             raise ShapeError(f"{name} must be one number or one for each of {c} targets; got shape {scale.shape}")
     lengthscale = _match_form(lengthscale, lengthscales_of(phi), "lengthscale", x)
     namespace(**arrays, **{f"lengthscale {i}": leaf for i, leaf in enumerate(leaves(lengthscale)) if leaf is not None})
-    return Asked(function, phi, arrays, lengthscale, new is None)
+    return Asked(function, phi, arrays, lengthscale, not new)
 
 
 def _match_form(given: Any, form: Any, name: str, x: Array) -> Any:

@@ -67,6 +67,8 @@ def test_what_is_no_array_is_named(wrong):
     fit = solvers.ridge(solvers.moments(x, PHI, y=y, backend="reference"), 0.1)
     for call in (
         lambda: solvers.predict(x, wrong, x, PHI, noise=0.1, amplitude=1.0),
+        lambda: solvers.predict(x, y, wrong, PHI, noise=0.1, amplitude=1.0),
+        lambda: ka.vjp(solvers.predict, x, y, wrong, PHI, noise=0.1, amplitude=1.0),
         lambda: solvers.log_evidence(x, wrong, PHI, noise=0.1, amplitude=1.0),
         lambda: solvers.jackknife(fit, x, x=x, y=wrong),
         lambda: solvers.jackknife(fit, wrong, x=x, y=y),

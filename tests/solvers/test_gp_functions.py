@@ -222,6 +222,11 @@ def test_refusals():
         call(X, Y, ka.features.elu1(), noise=0.1, amplitude=1.0, lengthscale=0.5)
     with pytest.raises(ParameterError, match=r"noise must be positive, .*; got -0\.1"):
         call(X, Y, RANDOM, noise=-0.1, amplitude=1.0)
+    for wrong in (None, [None], np.array(None), ["0.1"], np.array("0.1"), True):  # None is no NaN
+        with pytest.raises(ParameterError, match="noise must be numbers"):
+            call(X, Y, RANDOM, noise=wrong, amplitude=1.0)
+    with pytest.raises(TypeError, match=r"log_evidence\(\) missing a required argument: 'amplitude'"):
+        ka.vjp(call, X, Y, RANDOM, noise=0.1)
     with pytest.raises(ShapeError, match="new must have d = 2"):
         ka.solvers.predict(X, Y, np.ones((2, 3)), RANDOM, noise=0.1, amplitude=1.0)
     _, pullback = ka.vjp(ka.solvers.predict, X, Y, NEW, RANDOM, noise=0.1, amplitude=1.0)
