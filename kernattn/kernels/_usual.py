@@ -10,6 +10,7 @@ from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
 CENTRE = 4096  # rows at most whose medians are the centre
 MOST, FAR = 0.9, 4.0  # of ten rows, nine have a distance from the centre; rows beyond four times that count as there
+LITTLE, NEAR_BY = 1e-200, 2.0**700  # squares that lose digits, and what their rows are multiplied by
 
 
 @without_flags
@@ -68,11 +69,12 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
         raise ParameterError("weights must be 0 or more, and not 0 in all rows")
     shares = np.ldexp(shares, -int(np.frexp(np.max(shares))[1]))  # whose products with squares do not overflow
     total = float(np.sum(shares))
-    squares = np.empty(n)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        origin = _centre(x)
-        for here, rows in dense_blocks(x):
-            squares[here] = np.sum((to_numpy64(rows) - origin) ** 2, axis=1)
+        origin, by = _centre(x), 1.0
+        squares = _squares(x, origin, by)
+        if np.max(squares) < LITTLE:
+            by = NEAR_BY
+            squares = _squares(x, origin, by)
         if not np.isfinite(np.sum(squares)):
             raise ParameterError(
                 "x must be finite; it holds NaN or infinity, or numbers whose squares are beyond float64"
@@ -81,9 +83,17 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
     factors = np.sqrt(np.minimum(1.0, most / np.maximum(squares, most))) if most > 0 else np.ones(n)
     first = np.zeros(d)
     for here, rows in dense_blocks(x):
-        first += (shares[here] * factors[here]) @ (to_numpy64(rows) - origin)
+        first += (shares[here] * factors[here]) @ (by * (to_numpy64(rows) - origin))
     variance = float(shares @ (squares * factors**2)) / total - float(np.sum((first / total) ** 2))
-    return float(np.sqrt(variance / 2)) if variance > 0 else 1.0
+    return float(np.sqrt(variance / 2)) / by if variance > 0 else 1.0
+
+
+def _squares(x: Array, origin: Float64, by: float) -> Float64:
+    """Return squared distances of rows from the origin (n,), in a unit."""
+    squares = np.empty(x.shape[0])
+    for here, rows in dense_blocks(x):
+        squares[here] = np.sum((by * (to_numpy64(rows) - origin)) ** 2, axis=1)
+    return squares
 
 
 def _centre(x: Array) -> Float64:

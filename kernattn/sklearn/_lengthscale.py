@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from kernattn._arrays.csr import is_sparse, take_rows
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
-from kernattn._runtime.checks import boolean
+from kernattn._runtime.checks import MODERATE, boolean
 from kernattn.errors import KernattnError, ParameterError
 from kernattn.features import FeatureMap, Linear, random_features
 from kernattn.features._spectral.spectra import PRODUCT
@@ -61,6 +61,17 @@ def line_of(x: Array, weights: Float64 | None) -> Linear:
     size = np.maximum(np.abs(mean), np.finfo(float).tiny)
     unit = np.where(deviation > SAME * size, deviation, np.maximum(size, 1.0))
     return Linear(unit * np.sqrt(rows.shape[1]), mean)
+
+
+def usual_of(x: Array, weights: Array | None = None) -> float:
+    """Return the usual lengthscale of rows, which must be one that kernels take."""
+    usual, (low, high) = usual_lengthscale(x, weights), MODERATE
+    if not low <= usual <= high:
+        raise ParameterError(
+            f"X must be in other units for a lengthscale of its own: half the root mean square distance of its rows "
+            f"is {usual:g}, and kernels take lengthscales from {low:g} to {high:g}"
+        )
+    return usual
 
 
 def usual_projection(kernel: Kernel) -> str:
@@ -115,7 +126,8 @@ def _of_evidence(kernel: Stationary, ard: bool, seen: _Seen) -> Stationary:
     if ard:  # from each column's spread, so that units do not matter
         spread = seen.rows.std(axis=0)
         spread = np.where(spread > SAME * np.abs(seen.rows).max(axis=0), spread, 1.0)
-        kernel = replace(kernel, lengthscale=usual_lengthscale(seen.rows / spread) * spread)  # type: ignore[type-var]
+        begin = np.clip(usual_lengthscale(seen.rows / spread) * spread, *MODERATE)
+        kernel = replace(kernel, lengthscale=begin)  # type: ignore[type-var]
     search = Search(_draw_for(kernel, seen), seen.rows, seen.targets, OBJECTIVES["evidence"])
     try:
         return search_lengthscales(search, "evidence", ard, STEPS, quiet=True).kernel
@@ -204,7 +216,8 @@ def with_line(
 
 
 def _longer(kernel: Stationary, by: float) -> Stationary:
-    return replace(kernel, lengthscale=by * np.asarray(kernel.lengthscale))  # type: ignore[type-var]
+    longer = np.minimum(by * np.asarray(kernel.lengthscale), MODERATE[1])
+    return replace(kernel, lengthscale=longer)  # type: ignore[type-var]
 
 
 def _draw(kernel: Stationary, dim: int, features: int) -> FeatureMap:

@@ -20,11 +20,10 @@ from kernattn.kernels import (
     Kernel,
     Stationary,
     Tanimoto,
-    usual_lengthscale,
 )
 from kernattn.sklearn._inputs import check_rows, pick_labels, seed_of
 from kernattn.sklearn._kernel_parameters import MARK, change, nested_parameters
-from kernattn.sklearn._lengthscale import usual_projection
+from kernattn.sklearn._lengthscale import usual_of, usual_projection
 
 SAMPLE = 2048  # rows that estimators shaped by data look at
 
@@ -66,7 +65,7 @@ def make_kernel(
         )
     if not isinstance(lengthscale, str):
         return replace(made, lengthscale=lengthscale)  # type: ignore[type-var]
-    usual = replace(made, lengthscale=usual_lengthscale(x, weights))  # type: ignore[type-var]
+    usual = replace(made, lengthscale=usual_of(x, weights))  # type: ignore[type-var]
     return usual if search is None or lengthscale == "scale" else search(usual, lengthscale == "ard")
 
 

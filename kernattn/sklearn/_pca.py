@@ -13,8 +13,9 @@ from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.checks import boolean, positive_integer, positive_number
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import random_features
-from kernattn.kernels import Gaussian, usual_lengthscale
+from kernattn.kernels import Gaussian
 from kernattn.sklearn._inputs import array_beside, check_floats, check_rows, check_weights, seed_of
+from kernattn.sklearn._lengthscale import usual_of
 from kernattn.sklearn._maps import MapTransformer
 from kernattn.sklearn._on_moments import OnMoments
 from kernattn.solvers import Components, Moments, Ridge, moments, pca, ridge, whiten
@@ -105,7 +106,7 @@ class FeaturePCA(MapTransformer, OnMoments):
 
     def _fit_inverse(self, x: Array, weights: Float64 | None) -> Ridge:
         z, counts = self._coordinates(x), array_beside(x, weights)
-        kernel = Gaussian(usual_lengthscale(z, counts))
+        kernel = Gaussian(usual_of(z, counts))
         psi = random_features(kernel, z.shape[1], self.num_features, rng=seed_of(self.random_state))
         return ridge(moments(z, psi, y=x, weights=counts), self.alpha)
 

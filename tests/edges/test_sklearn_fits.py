@@ -21,6 +21,7 @@ from kernattn.sklearn import (
     FeaturePCA,
     FeatureRegressor,
     FeatureRidge,
+    FeatureSVC,
     NystromFeatures,
     PolynomialSketchFeatures,
     RandomFeatures,
@@ -410,6 +411,24 @@ def test_rows_that_are_all_alike_predict_the_mean():
     x[-1, 0] += 1  # float32 does not tell it
     model = FeatureRidge(ka.kernels.Gaussian(1.0), num_features=16, random_state=0, ridge=1e-6).fit(x, y)
     np.testing.assert_allclose(model.predict(x[-1:]), y[-1:], rtol=1e-7)
+
+
+@pytest.mark.parametrize("cls", [FeatureRegressor, FeatureSVC])
+def test_losses_of_rows_that_are_all_alike(cls):
+    model = cls(num_features=8, random_state=0).fit(np.ones((40, 2)), np.arange(40) % 4 == 0)
+    assert len(set(model.predict(np.ones((3, 2))))) == 1
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-32, 5e29, 1e32])
+@pytest.mark.parametrize("lengthscale", ["scale", "tune", "ard"])
+def test_lengthscales_of_rows_in_any_unit(lengthscale, unit):
+    """None that nobody gave is refused by its number alone."""
+    model = FeatureRidge(num_features=8, random_state=0, lengthscale=lengthscale)
+    if unit == 5e29:  # twice the usual is no lengthscale
+        assert np.isfinite(model.fit(unit * X, Y).predict(unit * X)).all()
+    else:
+        with pytest.raises(ParameterError, match="X must be in other units"):
+            model.fit(unit * X, Y)
 
 
 def test_lengthscales_of_columns_begin_at_their_spreads():

@@ -52,6 +52,12 @@ def test_a_second_cluster_is_not_far_off():
     assert ka.kernels.usual_lengthscale(rows) == pytest.approx(np.sqrt(rows.var(axis=0).sum() / 2), rel=1e-9)
 
 
+@pytest.mark.parametrize("unit", [2.0**-1000, 2.0**-540, 2.0**500])
+def test_rows_of_every_size(unit):
+    rows = X - 7
+    assert ka.kernels.usual_lengthscale(unit * rows) == pytest.approx(unit * ka.kernels.usual_lengthscale(rows))
+
+
 def test_equal_rows():
     assert ka.kernels.usual_lengthscale(np.full((5, 2), 0.1)) == 1.0
 

@@ -105,7 +105,7 @@ def _split(problem: Problem, digests: NDArray[np.uint64]) -> list[Fold]:
     folds = []
     for fold in range(FOLDS):
         left = digests % np.uint64(FOLDS) == fold
-        if left.any() and np.ptp(problem.y[~left]) > 0:
+        if 0 < np.sum(left) < len(left) and np.ptp(problem.y[~left]) > 0:
             folds.append(Fold(*(problem.of_rows(np.flatnonzero(at)) for at in (~left, left))))
     return folds
 

@@ -29,11 +29,11 @@ class Part(NamedTuple):
 class Held(NamedTuple):
     """Rows whose features are given."""
 
-    features: Float64  # (n, M)
+    features: Float64  # (n, M), M = 0 of rows that are all alike
 
     def parts(self) -> Iterator[Part]:
         """Walk over the features."""
-        for here in strips(len(self.features), STRIP // self.features.shape[1]):
+        for here in strips(len(self.features), STRIP // max(1, self.features.shape[1])):
             yield Part(here, self.features[here])
 
     def take(self, rows: NDArray[np.intp]) -> Float64:
