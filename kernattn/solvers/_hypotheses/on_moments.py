@@ -19,7 +19,10 @@ ROUNDING = 1e-12  # of the largest eigenvalue: the others are none
 
 
 class SampleTest(NamedTuple):
-    """The estimate, of mean 0 where there is nothing to find, and the probability of one as large in that case."""
+    """The estimate, of mean 0 where there is nothing to find, and the probability of one as large in that case.
+
+    A probability below the least number of float64 is 0.
+    """
 
     statistic: float
     p_value: float
