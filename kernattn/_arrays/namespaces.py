@@ -159,7 +159,9 @@ def check_alike(rows: Mapping[str, Array], beside: Mapping[str, Array]) -> str:
 
 
 def zeros(xp: ModuleType, shape: tuple[int, ...], dtype: Any, beside: Array) -> Array:
-    """Return zeros of `shape` on the device of `beside`."""
+    """Return zeros of `shape` on the device of `beside`, and in its part of a mesh of JAX."""
+    if compat.is_jax_array(beside):
+        return xp.zeros_like(beside, shape=shape, dtype=dtype, **placement(beside))
     return xp.zeros(shape, dtype=dtype, **placement(beside))
 
 

@@ -37,7 +37,8 @@ def call_host(
         return library_of(jax.tree.leaves(args)[0]).call(host, jax.tree.leaves(args)[0], args)  # type: ignore[union-attr]
 
     def at_run_time(*args: Any) -> Any:
-        return _called_back(host, results(*args), args) if staged is None else staged(*args)
+        made = _called_back(host, results(*args), args) if staged is None else staged(*args)
+        return _varying(made, _axes(args))
 
     def many(size: int, mapped: Any, *args: Any) -> tuple[Any, Any]:
         args = jax.tree.map(lambda x, has: x if has else jnp.broadcast_to(x, (size, *x.shape)), args, tuple(mapped))
@@ -69,6 +70,34 @@ def _called_back(host: Host, results: Any, args: tuple[Any, ...]) -> Any:
     return buffer_callback(fill, results)(*args)
 
 
+def _axes(args: Any) -> tuple[Any, ...]:
+    """Return the axes of a mesh along which any of the arrays differs, within `jax.shard_map`."""
+    return tuple(sorted(set().union(*[_axes_of(x) for x in jax.tree.leaves(args)])))
+
+
+def _axes_of(x: Any) -> frozenset[Any]:
+    form = jax.typeof(x)
+    known = getattr(form, "manual_axis_type", None)  # by older versions of JAX: vma
+    return getattr(form, "vma", frozenset()) if known is None else known.varying
+
+
+def _varying(tree: Any, axes: tuple[Any, ...]) -> Any:
+    """Return arrays that JAX knows to differ along axes of a mesh, as all that a callback makes of such arrays does.
+
+    What they were made of has to differ along all of these axes, too: then cotangents of what did not are summed.
+    """
+    if not axes:
+        return tree
+
+    def one(x: Any) -> Any:
+        new = tuple(axis for axis in axes if axis not in _axes_of(x))
+        if not new:
+            return x
+        return jax.lax.pcast(x, new, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(x, new)
+
+    return jax.tree.map(one, tree)
+
+
 def differentiable(rule: Any, *args: Any) -> Any:
     """Return the outputs of a rule; its pullback is the rule's, which has none of its own."""
 
@@ -84,6 +113,7 @@ def differentiable(rule: Any, *args: Any) -> Any:
 
     if not is_traced(args):
         return value(*args)
+    args = _varying(args, _axes(args))
     function = jax.custom_vjp(value)
     function.defvjp(forward, backward)
     try:
