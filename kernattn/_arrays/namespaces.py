@@ -60,9 +60,10 @@ def _check_array(name: str, array: Array) -> None:
     if type(array).__module__.startswith("scipy.sparse"):
         raise DTypeError(f"{name} must be a dense array, as {name}.toarray() is; got a sparse {type(array).__name__}")
     if isinstance(array, np.generic | type) or not compat.is_array_api_obj(array):  # a class of arrays is none
+        hint = f": give {name}.to_numpy()" if hasattr(array, "to_numpy") else ""  # tables of pandas and Polars have it
         raise DTypeError(
             f"{name} must be an array (NumPy, CuPy, PyTorch, JAX or another array-API library), "
-            f"as numpy.asarray makes it; got {type(array).__name__}"
+            f"as numpy.asarray makes it; got {type(array).__name__}{hint}"
         )
 
 
@@ -123,8 +124,18 @@ def check_floating(name: str, array: Array) -> str:
     """Return the name of the array's dtype, which must be a real floating one."""
     given = dtype_name(array)
     if given not in FLOATS:
-        raise DTypeError(f"{name} must have one of the dtypes {', '.join(FLOATS)}; got {given}")
+        raise DTypeError(f"{name} must have one of the dtypes {', '.join(FLOATS)}; got {given}{hint_at_columns(array)}")
     return given
+
+
+def hint_at_columns(array: Array) -> str:
+    """Return a hint, after a colon, at what to make of the text and the dates of a table; empty for numbers."""
+    kind = getattr(array.dtype, "kind", None)
+    if kind in ("M", "m"):
+        return ": days are times less a first one, divided by numpy.timedelta64(1, 'D')"
+    if kind in ("O", "S", "T", "U"):
+        return ": make text, categories and dates numbers first, as scikit-learn's ColumnTransformer does"
+    return ""
 
 
 def accumulation_dtype(xp: ModuleType, array: Array) -> Any:

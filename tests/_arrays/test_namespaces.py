@@ -30,6 +30,30 @@ def test_only_arrays_are_arrays(given):
         _array.namespace(q=given)
 
 
+def test_of_a_table_its_numbers_are_asked_for():
+    table = pytest.importorskip("pandas").DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
+    for given in (table, table["a"]):
+        with pytest.raises(DTypeError, match=rf"x must be an array.*got {type(given).__name__}: give x\.to_numpy\(\)$"):
+            _array.namespace(x=given)
+    assert ka.kernels.Gaussian()(table.to_numpy()).shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "hint"),
+    [
+        (np.array([[1.0, "a"]], object), "ColumnTransformer"),
+        (np.array([["a"]]), "ColumnTransformer"),
+        (np.array([["2020-01-01"]], "datetime64[D]"), "divided by numpy.timedelta64"),
+        (np.array([[1]], "timedelta64[D]"), "divided by numpy.timedelta64"),
+        (np.array([[1]]), "got int64$"),
+    ],
+    ids=["mixed", "text", "dates", "times", "integers"],
+)
+def test_what_else_a_table_holds_is_told_how_to_become_numbers(values, hint):
+    with pytest.raises(DTypeError, match=hint):
+        ka.kernels.Gaussian()(values)
+
+
 def test_dtypes(xp):
     for dtype in xp.dtypes:
         with xp.wide():

@@ -15,6 +15,7 @@ from kernattn._arrays.namespaces import (
     Float64,
     constant,
     dtype_name,
+    hint_at_columns,
     namespace,
     to_numpy64,
     without_flags,
@@ -76,7 +77,7 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     ----------
     x, y, z : (..., n, d) or (n,) array
         Rows of the three variables, each with columns of its own, 20 rows at least. Leading axes are tests of their
-        own, and alike in all three.
+        own, and alike in all three: 40 tests of one column are (40, n, 1), for (40, n) is 40 rows of n columns.
     num_features : int
         Number of landmarks of the regressions, half the rows at most.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
@@ -116,7 +117,7 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     namespace(x=x, y=y, z=z)
     for name, rows in (("x", x), ("y", y), ("z", z)):
         if dtype_name(rows) not in REAL:
-            raise DTypeError(f"{name} must hold real numbers; got {dtype_name(rows)}")
+            raise DTypeError(f"{name} must hold real numbers; got {dtype_name(rows)}{hint_at_columns(rows)}")
         if not rows.ndim:
             raise ShapeError(f"{name} must be rows, (..., n, d) or (n,); got a number")
     a, b, c = _check_rows(x=x, y=y, z=z)
