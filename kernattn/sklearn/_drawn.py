@@ -5,45 +5,41 @@ from typing import Any
 
 from kernattn._arrays.csr import take_rows
 from kernattn._arrays.namespaces import Array, Float64
-from kernattn._runtime.checks import positive_integer
+from kernattn._runtime.checks import boolean, positive_integer
 from kernattn.features import FeatureMap
 from kernattn.kernels import Kernel, Stationary
+from kernattn.sklearn._by_labels import tune_by_log_loss
+from kernattn.sklearn._by_targets import tune_by_evidence, tune_by_folds
+from kernattn.sklearn._candidates import Candidate, line_of
 from kernattn.sklearn._inputs import array_beside, signs_of
-from kernattn.sklearn._lengthscale import Found, tune_by_evidence, tune_by_folds, tune_by_log_loss, with_line
-from kernattn.sklearn._maps import draw_map, make_kernel, nystrom_map
+from kernattn.sklearn._maps import draw_map, nystrom_map, start_kernel
 from kernattn.solvers._digests import distinct
 
 LOOKED_AT = 4096  # rows that differ, among which landmarks are
+SEARCHES = "tune", "ard"  # for a lengthscale, or for one along each axis
+
+Tune = Callable[[Stationary, bool], Candidate]  # from a kernel on, with a lengthscale for each axis or not
 
 
-def draw_tuned(
-    estimator: Any,
-    x: Array,
-    weights: Float64 | None,
-    linear: bool | None,
-    tune: Callable[[Stationary, bool], Found | Stationary] | None,
-) -> FeatureMap:
-    """Return the map for rows, whose targets tune a kernel, with a lengthscale for each axis or not; None has none."""
-    found: Found | None = None
-
-    def search(kernel: Stationary, ard: bool) -> Stationary:
-        nonlocal found
+def draw_tuned(estimator: Any, x: Array, weights: Float64 | None, linear: bool | None, tune: Tune | None) -> FeatureMap:
+    """Return the map for rows, whose targets tune a kernel; without targets, `tune` is None."""
+    if linear is not None:
+        boolean("linear", linear)
+    choices = ("scale",) if tune is None else ("scale", *SEARCHES)
+    kernel, how = start_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), choices)
+    if how in SEARCHES:
         assert tune is not None
-        tuned = tune(kernel, ard)
-        if not isinstance(tuned, Found):
-            return tuned
-        found = tuned
-        return found.kernel
+        assert isinstance(kernel, Stationary)
+        found = tune(kernel, how == "ard")
+    else:
+        found = Candidate(kernel, line_of(x, weights) if linear else None)
 
-    counts = array_beside(x, weights)
-    kernel = make_kernel(estimator.kernel, estimator.lengthscale, x, counts, None if tune is None else search)
-
-    def draw() -> FeatureMap:
+    def draw(kernel: Kernel) -> FeatureMap:
         if estimator.estimator is None and tune is not None:
             return _draw_usual(estimator, x, kernel)
         return draw_map(estimator, x, kernel, estimator.estimator)
 
-    return with_line(found, linear, x, weights, draw)
+    return found.make_map(draw)
 
 
 def _draw_usual(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
@@ -54,13 +50,22 @@ def _draw_usual(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
     return nystrom_map(kernel, estimator, "rpcholesky", take_rows(x, distinct(x)[0][:most]))
 
 
+def draw_by_evidence(estimator: Any, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:
+    """Return the map for rows with targets (n, c), or without."""
+    if y is None:
+        return draw_tuned(estimator, x, weights, False, None)
+    return draw_tuned(
+        estimator, x, weights, False, lambda kernel, ard: tune_by_evidence(kernel, ard, x, y, weights, False)
+    )
+
+
 def draw_for_numbers(estimator: Any, x: Array, y: Float64, weights: Float64 | None) -> FeatureMap:
-    """Return the map for rows with targets (n,)."""
+    """Return the map for rows with targets (n, c) of a least squares fit."""
     linear = estimator.linear
 
-    def tune(kernel: Stationary, ard: bool) -> Found | Stationary:
+    def tune(kernel: Stationary, ard: bool) -> Candidate:
         if ard:
-            return tune_by_evidence(kernel, ard, x, y, weights)
+            return tune_by_evidence(kernel, ard, x, y, weights, linear)
         return tune_by_folds(kernel, x, y, weights, linear)
 
     return draw_tuned(estimator, x, weights, linear, tune)
@@ -70,9 +75,9 @@ def draw_for_labels(estimator: Any, x: Array, labels: Any, weights: Float64 | No
     """Return the map for rows with labels (n,)."""
     linear = estimator.linear
 
-    def tune(kernel: Stationary, ard: bool) -> Found | Stationary:
+    def tune(kernel: Stationary, ard: bool) -> Candidate:
         if ard:
-            return tune_by_evidence(kernel, ard, x, signs_of(labels, classes), weights)
+            return tune_by_evidence(kernel, ard, x, signs_of(labels, classes), weights, linear)
         return tune_by_log_loss(kernel, x, labels, weights, estimator.fit_intercept, linear)
 
     return draw_tuned(estimator, x, weights, linear, tune)

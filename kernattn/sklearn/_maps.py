@@ -1,7 +1,6 @@
 """Feature maps from the plain parameters of estimators, and what transformers and classifiers do with them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Self
 
@@ -21,24 +20,22 @@ from kernattn.kernels import (
     Stationary,
     Tanimoto,
 )
+from kernattn.sklearn._candidates import usual_of, usual_projection
 from kernattn.sklearn._inputs import check_rows, pick_labels, seed_of
 from kernattn.sklearn._kernel_parameters import MARK, change, nested_parameters
-from kernattn.sklearn._lengthscale import usual_of, usual_projection
 
 SAMPLE = 2048  # rows that estimators shaped by data look at
 
 
-def make_kernel(
-    kernel: Any,
-    lengthscale: Any,
-    x: Array,
-    weights: Array | None,
-    search: Callable[[Stationary, bool], Kernel] | None = None,
-) -> Kernel:
-    """Return the kernel of a name, or a kernel as it is given, with this lengthscale.
+def make_kernel(kernel: Any, lengthscale: Any, x: Array) -> Kernel:
+    """Return the kernel of a name, or a kernel as it is given, with this lengthscale."""
+    return start_kernel(kernel, lengthscale, x, None, ("scale",))[0]
 
-    With `search`, targets are there: it takes a kernel of the usual lengthscale, and whether each axis has its own.
-    """
+
+def start_kernel(
+    kernel: Any, lengthscale: Any, x: Array, weights: Array | None, choices: tuple[str, ...]
+) -> tuple[Kernel, str | None]:
+    """Return a kernel, and by which of the choices rows found its lengthscale; a search goes on from the usual one."""
     named: object = kernel
     if isinstance(named, str):
         made = KERNELS[one_of("kernel", named, KERNELS)]()
@@ -52,21 +49,19 @@ def make_kernel(
     if not isinstance(made, Stationary):
         if lengthscale is not None:
             raise ParameterError(f"lengthscale must be None for {shown(made)}; got {shown(lengthscale)}")
-        return made
+        return made, None
     if lengthscale is None:
         if not isinstance(named, str):
-            return made
-        lengthscale = "scale" if search is None else "tune"
-    choices = ("scale",) if search is None else ("scale", "tune", "ard")
-    if isinstance(lengthscale, str) and lengthscale not in choices:
-        names = ", ".join(repr(choice) for choice in choices)
+            return made, None
+        lengthscale = "tune" if "tune" in choices else "scale"
+    if not isinstance(lengthscale, str):
+        return replace(made, lengthscale=lengthscale), None  # type: ignore[type-var]
+    if lengthscale not in choices:
+        names = ", ".join(map(repr, choices))
         raise ParameterError(
             f"lengthscale must be a positive number, a vector of them, {names} or None; got {shown(lengthscale)}"
         )
-    if not isinstance(lengthscale, str):
-        return replace(made, lengthscale=lengthscale)  # type: ignore[type-var]
-    usual = replace(made, lengthscale=usual_of(x, weights))  # type: ignore[type-var]
-    return usual if search is None or lengthscale == "scale" else search(usual, lengthscale == "ard")
+    return replace(made, lengthscale=usual_of(x, weights)), lengthscale  # type: ignore[type-var]
 
 
 def _other(kernel: object) -> str:

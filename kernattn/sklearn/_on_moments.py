@@ -16,9 +16,8 @@ from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import LANDMARKS, Concatenated, FeatureMap, Linear
 from kernattn.kernels import Stationary
-from kernattn.sklearn._drawn import draw_for_numbers, draw_tuned, without_zeros
+from kernattn.sklearn._drawn import draw_by_evidence, draw_for_numbers, without_zeros
 from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
-from kernattn.sklearn._lengthscale import Found, tune_by_evidence
 from kernattn.sklearn._maps import RandomMapEstimator
 from kernattn.solvers import Moments, Ridge, moments, ridge
 from kernattn.solvers._digests import FOLDS, folds_of
@@ -106,12 +105,7 @@ class OnMoments(RandomMapEstimator, ABC):
 
     def _draw(self, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:
         """Return the map for the first rows, whose targets may tune its lengthscale."""
-
-        def tune(kernel: Stationary, ard: bool) -> Found | Stationary:
-            assert y is not None
-            return tune_by_evidence(kernel, ard, x, y, weights)
-
-        return draw_tuned(self, x, weights, False, None if y is None else tune)
+        return draw_by_evidence(self, x, y, weights)
 
     @property
     def _has_begun(self) -> bool:

@@ -14,8 +14,8 @@ from kernattn._runtime.checks import boolean, positive_integer, positive_number
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import random_features
 from kernattn.kernels import Gaussian
+from kernattn.sklearn._candidates import usual_of
 from kernattn.sklearn._inputs import array_beside, check_floats, check_rows, check_weights, seed_of
-from kernattn.sklearn._lengthscale import usual_of
 from kernattn.sklearn._maps import MapTransformer
 from kernattn.sklearn._on_moments import OnMoments
 from kernattn.solvers import Components, Moments, Ridge, moments, pca, ridge, whiten

@@ -87,7 +87,7 @@ class RandomFeatures(RandomMapEstimator, _Features):
     """
 
     def _draw(self, x: Any) -> FeatureMap:
-        return draw_map(self, x, make_kernel(self.kernel, self.lengthscale, x, None), self.estimator)
+        return draw_map(self, x, make_kernel(self.kernel, self.lengthscale, x), self.estimator)
 
 
 @dataclass(eq=False, repr=False)
@@ -152,7 +152,7 @@ class NystromFeatures(_Features):
         if self.kernel_params is not None and not self._of_pairs:
             raise ParameterError(f"kernel_params are for a function that is the kernel; got kernel={shown(kernel)}")
         if not (self._of_pairs or self._is_precomputed):
-            kernel = make_kernel(kernel, self.lengthscale, x, None)
+            kernel = make_kernel(kernel, self.lengthscale, x)
         elif self.lengthscale is not None:
             raise ParameterError(f"lengthscale must be None for kernel={shown(kernel)}; got {shown(self.lengthscale)}")
         elif self._of_pairs:

@@ -25,7 +25,7 @@ from kernattn._runtime.checks import instance_of, positive_integer, shown
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap, Nystrom, random_features
-from kernattn.features._spectral.spectra import PRODUCT, has_spectrum, is_convolution
+from kernattn.features._spectral.spectra import has_spectrum, is_by_axes
 from kernattn.kernels import Kernel
 from kernattn.kernels._pullbacks import pull
 from kernattn.solvers._check import check_map_takes, widen
@@ -230,8 +230,7 @@ def _features(kernel: Kernel, dim: int, rng: np.random.Generator) -> FeatureMap:
     """Return random features of a kernel for functions of the prior."""
     if not has_spectrum(kernel):
         return random_features(kernel, dim, FEATURES, rng=rng)
-    members = kernel.kernels if is_convolution(kernel) else (kernel,)
-    projection = "iid" if any(type(member) in PRODUCT for member in members) else "sobol"
+    projection = "iid" if is_by_axes(kernel) else "sobol"
     return random_features(kernel, dim, FEATURES, "trigonometric", projection, rng=rng)
 
 

@@ -26,8 +26,11 @@ from kernattn.kernels import (
     Periodic,
     Product,
     RationalQuadratic,
+    Scaled,
     Sech,
+    SkewedChi2,
     Softmax,
+    Sum,
 )
 from kernattn.kernels._periodic import frequencies
 from kernattn.kernels._stationary import OfDifferences
@@ -135,6 +138,15 @@ def has_normal_frequencies(kernel: Kernel) -> bool:
     """Say whether the kernel's frequencies are N(0, I)."""
     law = ISOTROPIC.get(type(kernel))
     return law is not None and law(kernel) == NORM_LAWS["chi"]
+
+
+def is_by_axes(kernel: Kernel) -> bool:
+    """Say whether the frequencies of a kernel, or of a member of its sum or product, are drawn axis by axis."""
+    if isinstance(kernel, Scaled):
+        return is_by_axes(kernel.kernel)
+    if isinstance(kernel, Product | Sum):
+        return any(map(is_by_axes, kernel.kernels))
+    return type(kernel) in PRODUCT or isinstance(kernel, SkewedChi2)
 
 
 def spectrum(kernel: Kernel, projection: Projection) -> Spectrum:

@@ -1,0 +1,81 @@
+"""What the map of an estimator may be made of: a kernel, a line beside it, or the line alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from kernattn._arrays.csr import is_sparse
+from kernattn._arrays.namespaces import Array, Float64, to_numpy64
+from kernattn._runtime.checks import MODERATE
+from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap, Linear, random_features
+from kernattn.features._spectral.spectra import is_by_axes
+from kernattn.kernels import Kernel, Stationary, usual_lengthscale
+
+FEATURES = 256  # of the map by which a search judges a kernel
+SAME = 1e-13  # of a column's mean: a deviation of less is rounding
+ONE_THREAD = 1, "blas"  # for `threadpool_limits`: of small eigenproblems, two threads wait for each other
+
+
+class Candidate(NamedTuple):
+    """A kernel, with a line beside it or not; no kernel stands for the line alone."""
+
+    kernel: Kernel | None
+    line: Linear | None = None
+
+    def make_map(self, draw: Callable[[Kernel], FeatureMap]) -> FeatureMap:
+        """Return the map, of which `draw` makes the features of the kernel."""
+        if self.kernel is None:
+            assert self.line is not None
+            return self.line
+        phi = draw(self.kernel)
+        return phi if self.line is None else phi + self.line
+
+    def small_map(self, dim: int, features: int = FEATURES) -> FeatureMap:
+        """Return the map of so many random features by which a search judges the candidate."""
+        return self.make_map(
+            lambda kernel: random_features(kernel, dim, features, projection=usual_projection(kernel), rng=0)
+        )
+
+
+def line_of(x: Array, weights: Float64 | None) -> Linear:
+    """Return the map of a line, in units of the columns' deviations, of a mean squared norm of 1 over the rows."""
+    if is_sparse(x):
+        raise ParameterError("linear must be False or None for sparse rows: a line takes the columns' means off")
+    rows = to_numpy64(x)
+    mean = np.average(rows, axis=0, weights=weights)
+    deviation = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weights))
+    size = np.maximum(np.abs(mean), np.finfo(float).tiny)
+    unit = np.where(deviation > SAME * size, deviation, np.maximum(size, 1.0))
+    return Linear(unit * np.sqrt(rows.shape[1]), mean)
+
+
+def line_to_try(x: Array, weights: Float64 | None, linear: bool | None) -> Linear | None:
+    """Return the line that candidates may have; None where it is not wanted, or rows are sparse and it is not asked."""
+    return None if linear is False or (linear is None and is_sparse(x)) else line_of(x, weights)
+
+
+def times_longer(kernel: Stationary, by: float) -> Stationary:
+    """Return a kernel whose lengthscale is so many times that of another, or the longest that kernels take."""
+    longer = np.minimum(by * np.asarray(kernel.lengthscale), MODERATE[1])
+    return replace(kernel, lengthscale=longer)  # type: ignore[type-var]
+
+
+def usual_of(x: Array, weights: Array | None = None) -> float:
+    """Return the usual lengthscale of rows, which must be one that kernels take."""
+    usual, (low, high) = usual_lengthscale(x, weights), MODERATE
+    if not low <= usual <= high:
+        raise ParameterError(
+            f"X must be in other units for a lengthscale of its own: half the root mean square distance of its rows "
+            f"is {usual:g}, and kernels take lengthscales from {low:g} to {high:g}"
+        )
+    return usual
+
+
+def usual_projection(kernel: Kernel) -> str:
+    """Return the arrangement of frequencies that has the least variance for a kernel."""
+    return "iid" if is_by_axes(kernel) else "orthogonal"
