@@ -5,6 +5,7 @@ Public functions that are more than one call of an op are marked here. What ops 
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import isfunction
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from kernattn._arrays.namespaces import without_flags
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 _REFUSED = np.ma.MaskedArray, np.matrix  # whose masks, and axes, would be lost
 
 
@@ -34,3 +36,13 @@ def on_plain(function: F) -> F:
         return function(*map(plain, args), **{name: plain(x) for name, x in options.items()})
 
     return run  # type: ignore[return-value]
+
+
+def quiet(kind: type[T]) -> type[T]:
+    """Let numbers that vanish in a method or a property of a class raise nothing."""
+    for name, member in list(vars(kind).items()):
+        if isinstance(member, property) and member.fget is not None:
+            setattr(kind, name, property(without_flags(member.fget), doc=member.__doc__))
+        elif isfunction(member) and (name == "__call__" or not name.startswith("_")):
+            setattr(kind, name, without_flags(member))
+    return kind

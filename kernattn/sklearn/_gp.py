@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from kernattn.sklearn._inputs import array_beside, check_targets, lowest_ridge
 from kernattn.sklearn._on_moments import OnMoments
 from kernattn.solvers import GaussianProcess, Interval, Moments, calibrate, gp
 from kernattn.solvers._check import widen
+from kernattn.solvers._moments import reweigh
 from kernattn.solvers._spectrum import cast_as
 from kernattn.solvers._sums import average
 
@@ -105,7 +106,9 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
     def _solve(self, m: Moments) -> GaussianProcess:
         if self.noise is None or self.amplitude is None:
             check_targets_vary(m, self.y_mean_)
-        return gp(in_rows(m), noise=self.noise, amplitude=self.amplitude, lowest=lowest_ridge(m))
+        shares = round(m.weight) < m.n
+        given = reweigh(m, float(m.n)) if shares else m  # noise is that of a row of the mean weight
+        return gp(given, noise=self.noise, amplitude=self.amplitude, lowest=lowest_ridge(m))
 
 
 def deviation(process: GaussianProcess, x: Any) -> Any:
@@ -125,12 +128,3 @@ def check_targets_vary(m: Moments, mean: Any) -> None:
             "y must vary in each column for the evidence to choose noise and amplitude, and is the same in all of "
             f"n_samples = {m.n}{columns}: give both"
         )
-
-
-def in_rows(m: Moments) -> Moments:
-    """Return the sums at weights whose sum is the number of rows: noise is that of a row of the mean weight."""
-    if round(m.weight) >= m.n:
-        return m
-    by = m.n / m.weight
-    targets = m._targets._replace(cross=by * m._targets.cross, total=by * m._targets.total, gram=by * m._targets.gram)
-    return replace(m, weight=float(m.n), s=by * m.s, gram=by * m.gram, _targets=targets)

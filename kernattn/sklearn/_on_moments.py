@@ -1,7 +1,7 @@
 """Estimators that are fitted from moments: the first rows draw the map, later ones add to the sums."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any, ClassVar, Self
@@ -21,6 +21,7 @@ from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
 from kernattn.sklearn._maps import RandomMapEstimator
 from kernattn.solvers import Moments, Ridge, moments, ridge
 from kernattn.solvers._digests import FOLDS, folds_of
+from kernattn.solvers._moments import count_weights
 from kernattn.solvers._ridge import mean_fit
 
 FEW = 100  # rows that tell a lengthscale to a tenth
@@ -116,7 +117,7 @@ class OnMoments(RandomMapEstimator, ABC):
         """The fit, an object of `kernattn.solvers`."""
         check_is_fitted(self, "moments_")
         if self._solution is None:
-            self._solution = self._solve(_count_rows(self.moments_))
+            self._solution = self._solve(count_weights(self.moments_))
         return self._solution
 
 
@@ -156,7 +157,7 @@ class LeastSquares(OnMoments):
     def _solve(self, m: Moments) -> Ridge:
         if self.fit_intercept and self._alike:
             return mean_fit(m)
-        folds = [_count_rows(each) for each in self._sums.values() if each.n]
+        folds = [count_weights(each) for each in self._sums.values() if each.n]
         whole = len(folds) < 2 or any(m.n - each.n < 2 for each in folds)  # too few rows, or a penalty that is given
         whole = whole or _uneven([each.n for each in folds])
         objective = "evidence" if self.objective == "folds" and whole else self.objective
@@ -172,8 +173,3 @@ def _uneven(counts: list[int]) -> bool:
     """
     n = sum(counts)
     return FOLDS * sum(count**2 for count in counts) / n - n > max(20.0, 4 * n / DISTINCT)
-
-
-def _count_rows(m: Moments) -> Moments:
-    """Return moments in which a weight of k stands for k rows."""
-    return replace(m, n=max(m.n, round(m.weight)))

@@ -18,6 +18,7 @@ from kernattn._arrays.namespaces import (
     to_numpy64,
     without_flags,
 )
+from kernattn._arrays.plain import quiet
 from kernattn._arrays.shapes import strips
 from kernattn._gradients import vjp
 from kernattn._gradients.recorded import like
@@ -45,6 +46,7 @@ class DrawsGradients(NamedTuple):
 
 
 @final
+@quiet
 @dataclass(frozen=True, eq=False, repr=False)
 class Draws:
     r"""Functions f of a Gaussian process, as `GaussianProcess.draw` makes them: arrays that are called.
@@ -76,7 +78,6 @@ class Draws:
         update = f"{len(self._weights)} features" if self._phi is not None else f"{len(self._weights)} rows"
         return f"Draws(count={self.count}, update of {update}, prior={self.prior!r})"
 
-    @without_flags
     def __call__(self, x: Array) -> Array:
         """Return f(x) of rows (..., n, d), (..., n, count) or (..., n, c, count), in the dtype of x."""
         taken = self._phi if self._phi is not None else self.prior
@@ -98,22 +99,23 @@ class Draws:
 
     def _values(self, x: Array) -> Array:
         """Return f(x), (..., n, c count)."""
-        total, wide = None, widen(x)
-        if self.prior is not None:  # weights near 1, whose sums float32 rounds as it does functions
-            xp = namespace(x=x)
-            rows = xp.astype(x, accumulation_dtype(xp, x), copy=False) if self._moderate else wide
-            total = _product(self.prior(rows), self._of_prior)
-        if self._phi is not None:
-            update = self._of_features(self._phi, wide, x)
-        else:
-            assert self._kernel is not None
-            assert self._points is not None
-            xp = namespace(x=wide)
-            points, weights = (constant(xp, a, wide.dtype, wide) for a in (self._points, self._weights))
-            lead = wide.shape[:-1]
-            flat = self._kernel.matmul(xp.reshape(wide, (-1, wide.shape[-1])), points, weights)
-            update = xp.reshape(flat, (*lead, -1))
-        return cast_as(update if total is None else total + cast_as(update, total), x)
+        wide = widen(x)
+        update = self._at_points(wide) if self._phi is None else self._of_features(self._phi, wide, x)
+        if self.prior is None:
+            return cast_as(update, x)
+        xp = namespace(x=x)  # weights are near 1: float32 rounds their sums as it does functions
+        rows = xp.astype(x, accumulation_dtype(xp, x), copy=False) if self._moderate else wide
+        function = _product(self.prior(rows), self._of_prior)
+        return cast_as(function + cast_as(update, function), x)
+
+    def _at_points(self, wide: Array) -> Array:
+        """Return sum_i k(x, x_i) u_i."""
+        assert self._kernel is not None
+        assert self._points is not None
+        xp = namespace(x=wide)
+        points, weights = (constant(xp, a, wide.dtype, wide) for a in (self._points, self._weights))
+        sums = self._kernel.matmul(xp.reshape(wide, (-1, wide.shape[-1])), points, weights)
+        return xp.reshape(sums, (*wide.shape[:-1], -1))
 
     @property
     def _moderate(self) -> bool:

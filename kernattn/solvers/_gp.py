@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, without_flags
+from kernattn._arrays.plain import quiet
 from kernattn._runtime.checks import as_numbers, instance_of, shown
 from kernattn._runtime.deprecated import old_arguments, old_positions
 from kernattn._runtime.elsewhere import told_keywords
@@ -33,6 +34,7 @@ class EvidenceGradient(NamedTuple):
 
 
 @final
+@quiet
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianProcess(Posterior):
     """The posterior of a Gaussian process; targets (n, c) are c processes, each with its own scales.
@@ -58,7 +60,6 @@ class GaussianProcess(Posterior):
         weights = self._spectrum.weights(self._penalties)
         return self._shape(cast_as(project(self.phi, x, weights, np.zeros(weights.shape[1]), backend), x))
 
-    @without_flags
     def variance(self, x: Array, *, backend: str | None = None) -> Array:
         r"""Return the posterior variance of the function, :math:`\sigma^2 \phi(x)^T (G + \lambda)^{-1} \phi(x)`.
 
@@ -83,7 +84,6 @@ class GaussianProcess(Posterior):
             values = values + lacking[..., None] * constant(xp, self.amplitude**2, turned.dtype, turned)
         return self._shape(cast_as(values, x))
 
-    @without_flags
     def covariance(self, x: Array, y: Array | None = None, *, backend: str | None = None) -> Array:
         r"""Return the posterior covariance of the function at rows x and at rows y, (..., n, k) or (..., n, k, c).
 
@@ -117,7 +117,6 @@ class GaussianProcess(Posterior):
             values = values + lacking[..., None] * constant(xp, self.amplitude**2, left.dtype, left)
         return self._shape(cast_as(values, x))
 
-    @without_flags
     def sample(self, x: Array, count: int, *, rng: RNG = None, backend: str | None = None) -> Array:
         r"""Return values of `count` functions of the posterior at rows x, (..., n, count) or (..., n, c, count).
 
@@ -223,7 +222,6 @@ class GaussianProcess(Posterior):
         return self._shape(values)  # type: ignore[no-any-return]
 
     @property
-    @without_flags
     def gradient(self) -> EvidenceGradient:
         """Derivatives of the log evidence by the logarithms of noise and amplitude."""
         spectrum, at = self._spectrum, self._penalties

@@ -17,6 +17,7 @@ from kernattn._arrays.namespaces import (
     to_numpy64,
     without_flags,
 )
+from kernattn._arrays.plain import quiet
 from kernattn._runtime.checks import boolean, instance_of, one_of, positive_integer, positive_number, shown
 from kernattn._runtime.deprecated import old_attribute
 from kernattn._runtime.elsewhere import told_keywords
@@ -31,14 +32,16 @@ from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_grad
 from kernattn.solvers._preconditioners import invert, invert_on_landmarks, invert_root, sum_kernel
 from kernattn.solvers._spectrum import cast_as
 from kernattn.solvers._sums import moments
+from kernattn.solvers._targets import OfTargets
 
 FEW = 4096  # landmarks, up to which sums over all rows cost less than the dozen steps that they save
 SAMPLE, PART = 4, 8  # beyond, the preconditioner is made of so many rows a landmark, and of this part of all rows
 
 
 @final
+@quiet
 @dataclass(frozen=True, eq=False, repr=False)
-class KernelRidge:
+class KernelRidge(OfTargets):
     r"""A fit :math:`f(x) = \sum_j k(x, p_j) w_j` of kernel ridge regression.
 
     Attributes
@@ -82,7 +85,7 @@ class KernelRidge:
     @property
     def weights(self) -> Float64:
         """Weights w of the points, (m,) or (m, c)."""
-        return self._weights[:, 0] if self._vector else self._weights
+        return self._shape(self._weights)  # type: ignore[no-any-return]
 
     def predict(self, x: Array) -> Array:
         """Return predictions f(x) of rows (n, d), (n,) or (n, c) in the dtype of x."""
@@ -91,8 +94,7 @@ class KernelRidge:
         rows = widen(x)
         xp = namespace(x=rows)
         points, weights = (constant(xp, a, rows.dtype, rows) for a in (self.points, self._weights))
-        values = cast_as(self.kernel.matmul(rows, points, weights), x)
-        return values[:, 0] if self._vector else values
+        return self._shape(cast_as(self.kernel.matmul(rows, points, weights), x))
 
 
 @told_keywords

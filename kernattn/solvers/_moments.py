@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
 import numpy as np
@@ -163,6 +163,19 @@ def _add(a: Moments, b: Moments, add: Callable[[Float64, Float64], Float64]) -> 
     products = "float64" if a.products == b.products == "float64" else "float32"
     weighted = a.weighted or b.weighted
     return Moments(a.phi, a.n + b.n, weight, weighted, s, gram, targets, a.vector, products)
+
+
+def reweigh(m: Moments, weight: float) -> Moments:
+    """Return the sums at weights in proportion to those given, whose sum is `weight`."""
+    by = weight / m.weight
+    cross, total, gram, shift = m._targets
+    targets = Targets(by * cross, by * total, by * gram, shift)
+    return replace(m, weight=weight, s=by * m.s, gram=by * m.gram, _targets=targets)
+
+
+def count_weights(m: Moments) -> Moments:
+    """Return moments in which a weight of k stands for k rows."""
+    return replace(m, n=max(m.n, round(m.weight)))
 
 
 def check_one_draw(a: Moments, b: Moments) -> None:

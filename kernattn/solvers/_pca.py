@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, frozen, without_flags
+from kernattn._arrays.plain import quiet
 from kernattn._runtime.checks import positive_integer
 from kernattn._runtime.deprecated import old_arguments
 from kernattn._runtime.elsewhere import told_keywords
@@ -18,6 +19,7 @@ from kernattn.solvers._spectrum import Spectrum, cast_as, decompose, project
 
 
 @final
+@quiet
 @dataclass(frozen=True, eq=False, repr=False)
 class Components:
     """Directions of features, and the linear map onto them.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,10 +12,11 @@ from kernattn.features import FeatureMap, Nystrom
 from kernattn.kernels import Kernel
 from kernattn.solvers._check import widen
 from kernattn.solvers._spectrum import Spectrum
+from kernattn.solvers._targets import OfTargets
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Posterior:
+class Posterior(OfTargets):
     """Scales and a spectrum; `GaussianProcess` says what is asked of them."""
 
     phi: FeatureMap
@@ -28,10 +28,6 @@ class Posterior:
     @property
     def _penalties(self) -> Float64:
         return (self.noise / self.amplitude) ** 2
-
-    def _shape(self, values: Any) -> Any:
-        """Return values (..., c) without the last axis where targets came as (n,)."""
-        return values[..., 0] if self._vector else values
 
     def _kernel_beside(self) -> Kernel | None:
         """Return the kernel whose part that features lack counts, of a Nystrom map; None of others."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, without_flags
+from kernattn._arrays.plain import quiet
 from kernattn._runtime.checks import boolean, one_of
 from kernattn._runtime.deprecated import old_arguments, old_attribute, read_old, warn_user
 from kernattn._runtime.elsewhere import told_keywords
@@ -27,6 +28,7 @@ from kernattn.solvers._spectrum import (
     minimise_on_grid,
     project,
 )
+from kernattn.solvers._targets import OfTargets
 
 GRID = 100  # penalties that are tried on folds
 MOST = 2.0  # times the mean's error on folds: the evidence takes what rows that come again share for no noise
@@ -63,8 +65,9 @@ class RidgePath(NamedTuple):
 
 
 @final
+@quiet
 @dataclass(frozen=True, eq=False, repr=False)
-class Ridge:
+class Ridge(OfTargets):
     """A fit of ridge regression; what it is asked for beyond `predict` costs no second look at the data.
 
     Its methods take rows x (..., n, d), and `backend` as `moments` does.
@@ -87,10 +90,6 @@ class Ridge:
     def __repr__(self) -> str:
         """Return the map and the penalties."""
         return f"Ridge(penalty={self.penalty}, phi={self.phi!r})"
-
-    def _shape(self, values: Any) -> Any:
-        """Return values (..., c) without the last axis where targets came as (n,)."""
-        return values[..., 0] if self._vector else values
 
     @lazy
     def _weights(self) -> Float64:

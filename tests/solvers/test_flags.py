@@ -61,6 +61,34 @@ def test_underflow_raises_nothing(name):
     assert repr(found) == repr(wanted)
 
 
+def on_landmarks(solve, **options):
+    phi = ka.features.nystrom(NEAR, KERNEL, landmarks=np.arange(6))
+    return solve(solvers.moments(NEAR, phi, y=NEAR[:, 0]), **options)
+
+
+FITS = {
+    "ridge": lambda: on_landmarks(solvers.ridge, penalty=0.1, intercept=False),
+    "gp": lambda: on_landmarks(solvers.gp, noise=0.1, amplitude=1.0),
+    "pca": lambda: on_landmarks(solvers.pca, num_components=2),
+    "kernel_ridge": lambda: solvers.kernel_ridge(NEAR, NEAR[:, 0], KERNEL, penalty=0.1, num_landmarks=6, rng=0),
+    "logistic": lambda: solvers.logistic(NEAR, PHI, y=np.arange(12) % 3, penalty=0.1, backend="reference"),
+    "linear_model": lambda: solvers.linear_model(NEAR, PHI, y=NEAR[:, 0], loss="huber", penalty=0.1),
+}
+OF_ROWS = {"predict", "predict_proba", "scores", "leverage", "mean", "variance", "covariance", "transform"}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_no_answer_of_a_fit_raises_a_flag(name):
+    """By every method that takes rows, of some that are far from all others, and every property."""
+    fit = FITS[name]()
+    with np.errstate(all="raise"):
+        for member in (each for each in dir(fit) if not each.startswith("_") and each != "ridge"):  # an old name
+            value = getattr(fit, member)
+            if member in OF_ROWS and callable(value):
+                value(FAR)
+                value(-1e3 * np.abs(NEAR))
+
+
 @pytest.mark.parametrize("wrong", [3.5, "x", (), None])
 def test_what_is_no_array_is_named(wrong):
     x, y = np.random.default_rng(0).standard_normal((12, 2)), np.arange(12.0)

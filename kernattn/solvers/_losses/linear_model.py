@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, frozen, namespace, to_numpy64
+from kernattn._arrays.plain import quiet
 from kernattn._runtime.checks import (
     boolean,
     finite_number,
@@ -35,6 +36,7 @@ LOSSES = "huber", "poisson", "quantile", "squared_hinge"
 
 
 @final
+@quiet
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearModel(Scored):
     """A fit of a linear model on features.

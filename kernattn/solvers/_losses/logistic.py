@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, frozen, like, to_numpy64
+from kernattn._arrays.plain import quiet
 from kernattn._runtime.checks import boolean, instance_of, positive_integer, positive_number
 from kernattn._runtime.deprecated import old_arguments, old_attribute, old_order, old_positions
 from kernattn._runtime.elsewhere import told_keywords
@@ -24,6 +25,7 @@ from kernattn.solvers._losses.sweeps import Sweeps
 
 
 @final
+@quiet
 @dataclass(frozen=True, eq=False, repr=False)
 class Logistic(Scored):
     """A fit of logistic regression.
