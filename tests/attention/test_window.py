@@ -1,78 +1,15 @@
-"""Exact weights on a window and those of features before it: a dense oracle, laws, pieces, tokens and gradients."""
-
-from dataclasses import dataclass
+"""Exact weights on a window and those of features before it: a dense oracle, laws, pieces and tokens."""
 
 import numpy as np
 import pytest
 
 import kernattn as ka
+from attention.window_cases import FITTED, MAPS, POSITIVE, A, N, oracle, pieces, tokens
 from kernattn._sums.peaked import PeakedSum
 from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
-from kernattn.features import FeatureMap, MapSpec, ScaledFeatures
 from kernattn.ops.window_step import OP as STEP
-from laws import arrays
 from refusals import refused
 from xp import KINDS, to_numpy
-
-A = ka.attention
-
-
-@dataclass(frozen=True, eq=False)
-class Squares(FeatureMap):
-    """1 + x^2, which no spec says."""
-
-    dim = None
-
-    def num_features_of(self, dim):
-        return dim
-
-    def scaled_query(self, x):
-        return ScaledFeatures(1 + x**2, x[..., :1] * 0)
-
-    def redraw(self, rng=None):
-        return self
-
-
-POSITIVE = ka.random_features(ka.kernels.Softmax(), 4, 16, "positive", rng=1)
-SOFTMAX_OVER_FEATURES = MapSpec("exp", POSITIVE.spec.omega, offset=np.linspace(-1, 1, 16), normalised=True)
-FITTED = ka.features.Fitted(ka.kernels.Softmax(), "hedgehog", SOFTMAX_OVER_FEATURES, None, 0.1, "positive", 0.2)
-MAPS = {
-    "positive": POSITIVE,
-    "trigonometric": ka.random_features(ka.kernels.Softmax(), 4, 64, "trigonometric", rng=1),
-    "another scale": ka.random_features(ka.kernels.Softmax(0.9), 4, 16, "positive", rng=1),
-    "elu1": ka.features.elu1(),
-    "computed": Squares(),
-}
-N = 150
-
-
-def oracle(q, k, v, phi, window, ids=None, bias=0.0):
-    """The matrix of weights, in float64."""
-    q, k, v = map(to_numpy, (q, k, v))
-    i, j = np.arange(q.shape[-2])[:, None], np.arange(k.shape[-2])
-    scale = getattr(getattr(phi, "kernel", None), "scale", None) or 0.5
-    exact = np.exp(scale * q @ np.swapaxes(k, -1, -2) + np.asarray(bias)[..., None, None])
-    weights = np.where(j > i - window, exact, phi.query(q) @ np.swapaxes(phi.key(k), -1, -2)) * (j <= i)
-    if ids is not None:
-        weights = weights * (ids[..., :, None] == ids[..., None, :])
-    total = weights.sum(axis=-1, keepdims=True)
-    return np.where(total == 0, 0, weights @ v / np.where(total == 0, 1, total))
-
-
-def tokens(n=N, dtype="float64", seed=1):
-    """Two sequences of two groups of two heads."""
-    return arrays(seed, (2, 2, 2, n, 4), (2, 2, 1, n, 4), (2, 2, 1, n, 3), dtype=dtype)
-
-
-def pieces(cuts, given, phi, window, state=None, **options):
-    """The outputs of a sequence that is handed over in pieces, and the last state."""
-    outs = []
-    for low, high in zip((0, *cuts), (*cuts, N), strict=True):
-        rows = {name: x[..., low:high] for name, x in options.items() if name in ("key_mask", "segment_ids")}
-        some = [x[..., low:high, :] for x in given]
-        out, state = A.window_attention(*some, phi, window, state=state, **(options | rows))
-        outs.append(out)
-    return np.concatenate(outs, axis=-2), state
 
 
 @pytest.mark.parametrize("backend", [None, "reference"])
@@ -240,101 +177,6 @@ def test_blind_to_what_comes(backend):
             x[..., 97:, :] = what
         after, _ = A.window_attention(*other, POSITIVE, 70, backend=backend)
         np.testing.assert_array_equal(after[..., :97, :], before[..., :97, :])
-
-
-@pytest.mark.parametrize(("phi", "size"), [("positive", 20.0), ("positive", 1e3), ("trigonometric", 1e3)])
-def test_no_norm_overflows(size, phi):
-    """Forwards and back; where float32 can tell the scores, as float64 has it."""
-    q, k, v = (x * y for x, y in zip(tokens(dtype="float32"), np.float32([size, size, 1]), strict=True))
-    (out, _), pullback = ka.vjp(A.window_attention, q, k, v, MAPS[phi], 16)
-    cotangents = pullback((np.ones_like(out), None))
-    assert all(np.isfinite(x).all() for x in (out, *cotangents[:3]))
-    if size < 100:
-        wide = [x.astype("f8") for x in (q, k, v)]
-        (exact, _), pullback = ka.vjp(A.window_attention, *wide, MAPS[phi], 16)
-        np.testing.assert_allclose(out, exact, rtol=1e-2, atol=1e-2)
-        for x, y in zip(cotangents[:3], pullback((np.ones_like(exact), None))[:3], strict=True):
-            assert np.linalg.norm(x - y) < 1e-2 * np.linalg.norm(y)
-
-
-@pytest.mark.parametrize("name", ["positive", "fitted"])
-def test_the_way_back_is_that_of_array_operations_and_of_differences(name):
-    """In the loops, with group heads, a state, and a bias: against differences, and against the reference."""
-    q, k, v = tokens(90, seed=6)
-    drawn = FITTED if name == "fitted" else POSITIVE
-    bias, rng = np.array([0.3, -0.7]), np.random.default_rng(7)
-    past = A.window_attention(*tokens(20, seed=8), drawn, 13)[1]
-    g, more = rng.standard_normal((2, 2, 2, 90, 3)), rng.standard_normal((2, 2, 1, 13, 4))
-    phi = ka.with_numbers(drawn, omega=drawn.spec.omega)
-    found = []
-    for backend in (None, "reference"):
-        (_, after), pullback = ka.vjp(A.window_attention, q, k, v, phi, 13, state=past, near_bias=bias, backend=backend)
-        none = after._replace(s=0 * after.s, z=0 * after.z, k=more, v=0 * after.v)
-        found.append(pullback((g, none)))
-    for name in ("q", "k", "v", "near_bias"):
-        np.testing.assert_allclose(*(getattr(x, name) for x in found), rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(*(x.phi.omega for x in found), rtol=1e-8, atol=1e-8)
-    for name in "szkv":
-        np.testing.assert_allclose(*(getattr(x.state, name) for x in found), rtol=1e-8, atol=1e-9)
-
-    def loss(**given):
-        numbers = {"q": q, "k": k, "v": v, "near_bias": bias} | given
-        past_k, past_v, omega = (numbers.pop(x, y) for x, y in (("pk", past.k), ("pv", past.v), ("o", phi.spec.omega)))
-        given_phi = ka.with_numbers(drawn, omega=omega)
-        out, after = A.window_attention(phi=given_phi, window=13, state=past._replace(k=past_k, v=past_v), **numbers)
-        return np.sum(out * g) + np.sum(after.k * more)
-
-    r = found[0]
-    of = {"q": (q, r.q), "k": (k, r.k), "v": (v, r.v), "near_bias": (bias, r.near_bias)}
-    of |= {"pk": (past.k, r.state.k), "pv": (past.v, r.state.v), "o": (drawn.spec.omega, r.phi.omega)}
-    for name, (x, dx) in of.items():
-        step = 1e-5 * rng.standard_normal(x.shape)
-        change = (loss(**{name: x + step}) - loss(**{name: x - step})) / 2
-        np.testing.assert_allclose(change, np.sum(step * dx), rtol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("name", ["positive", "fitted", "elu1"])
-def test_the_way_back_without_copies_is_that_of_array_operations(name):
-    """Heads that meet one by one, from the first token on: walks with a lag write what exact attention adds to."""
-    q, k, v = (x[:, 0, 0] for x in tokens(130, seed=6))
-    drawn = {**MAPS, "fitted": FITTED}[name]
-    phi = ka.with_numbers(drawn, omega=drawn.spec.omega) if drawn.dim else drawn
-    rng, ids, found = np.random.default_rng(7), np.repeat([0, 1, 2], [50, 61, 19]), []
-    g, more = rng.standard_normal((2, 130, 3)), rng.standard_normal((2, 2))
-    g[:, 7] = 0
-    for backend in (None, "reference"):
-        options = {"near_bias": np.array([0.3, -0.7]), "segment_ids": ids, "backend": backend}
-        (_, after), pullback = ka.vjp(A.window_attention, q, k, v, phi, 13, **options)
-        whole = np.broadcast_to(np.exp(after.peak), after.z.shape)  # of the sums themselves, whatever their units
-        of_sums = {"s": more[:, :1, None] * whole[..., None] + 0 * after.s, "z": more[:, 1:] * whole}
-        found.append(pullback((g, after._replace(k=0 * after.k + 1, v=0 * after.v, **of_sums))))
-    for part in ("q", "k", "v", "near_bias"):
-        np.testing.assert_allclose(*(getattr(x, part) for x in found), rtol=1e-8, atol=1e-9)
-    if drawn.dim:
-        np.testing.assert_allclose(*(x.phi.omega for x in found), rtol=1e-8, atol=1e-8)
-
-
-def test_the_way_back_leaves_masked_tokens_out():
-    """Amid others, too, after a state: cotangents are those of the sequence without them, and 0 of masked tokens."""
-    q, k, v = (x[:, :1] for x in tokens(40, seed=6))
-    past = A.window_attention(*(x[:, :1] for x in tokens(20, seed=8)), POSITIVE, 7)[1]
-    rng = np.random.default_rng(9)
-    seen = rng.random(40) < 0.7
-    phi = ka.with_numbers(POSITIVE, omega=POSITIVE.spec.omega)
-    given = {"state": past, "backend": "reference"}
-    (out, after), pullback = ka.vjp(A.window_attention, q, k, v, phi, 7, key_mask=seen, **given)
-    g, of_k = rng.standard_normal(out.shape), rng.standard_normal(after.k.shape)
-    of_after = after._replace(s=0 * after.s, z=0 * after.z, k=of_k, v=0 * after.v)
-    found = pullback((g, of_after))
-    left = [x[..., seen, :] for x in (q, k, v)]
-    _, wanted = ka.vjp(A.window_attention, *left, phi, 7, **given)
-    wanted = wanted((g[..., seen, :], of_after))
-    for name in "qkv":
-        np.testing.assert_allclose(getattr(found, name)[..., seen, :], getattr(wanted, name), rtol=1e-9, atol=1e-12)
-        assert not getattr(found, name)[..., ~seen, :].any()
-    np.testing.assert_allclose(found.phi.omega, wanted.phi.omega, rtol=1e-9, atol=1e-11)
-    for name in "szkv":
-        np.testing.assert_allclose(*(getattr(x.state, name) for x in (found, wanted)), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.name in ("strict", "torch", "jax")], ids=repr)

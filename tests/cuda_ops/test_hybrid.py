@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from attention.test_window import oracle
+from attention.window_cases import oracle
 from cuda_ops.cases import array, to64
 
 A = ka.attention

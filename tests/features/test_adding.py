@@ -1,9 +1,7 @@
 """Each recipe of docs/adding.md, followed: a class, a row of a table, and everything that the page promises of it."""
 
-import re
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from warnings import catch_warnings, filterwarnings
 
 import numpy as np
@@ -26,7 +24,6 @@ from kernattn.projections import NORM_LAWS, PROJECTIONS, DirectionalProjection, 
 from laws import arrays
 from seam import MapSpec, ScaledFeatures
 
-ROOT, PACKAGE = Path(__file__).parents[2], Path(ka.__file__).parent
 K, D = ka.kernels, 4
 ROWS = arrays(1, (30, D), dtype="float64", scale=0.3)[0]
 REDRAWS = 200
@@ -375,29 +372,3 @@ def test_a_projection_by_name(opposite):
         ka.random_features(K.Gaussian(), D, 7, "positive", "opposite", rng=0)
     with pytest.raises(ParameterError, match=r"one of .*opposite.*; got 'opposed'"):
         ka.random_features(K.Gaussian(), D, 8, projection="opposed", rng=0)
-
-
-def found(name):
-    """The file of that name on the page; None where there is none."""
-    folders = (ROOT, PACKAGE, PACKAGE / "ops" / "attend", PACKAGE / "projections")
-    return next((folder / name for folder in folders if (folder / name).is_file()), None)
-
-
-def test_the_page_names_files_that_exist():
-    page = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
-    named = re.findall(r"`([\w./]+\.(?:py|cu))`", page)
-    assert len(named) > 10
-    for name in named:
-        assert found(name), name
-    entries = re.findall(r"`([A-Z]+)`(?:, [^`]*)? in `([\w/]+\.py)`", page)
-    assert {entry for entry, _ in entries} >= {
-        "ESTIMATORS",
-        "FAMILIES",
-        "HEADERS",
-        "KINDS",
-        "PROJECTIONS",
-        "RECORDS",
-        "TABLE",
-    }
-    for entry, name in entries:
-        assert re.search(rf"^{entry}\b", found(name).read_text(encoding="utf-8"), re.MULTILINE), (entry, name)
