@@ -75,7 +75,7 @@ class Periodic(OfDifferences):
     def _exponent(self, rows: Rows) -> Array:
         """Return the logarithm of the kernel of angles."""
         xp = rows.xp
-        return -2 * self.concentration * rows.sum_apart(lambda z: xp.sin(z / 2) ** 2)
+        return -2 * rows.sum_apart(lambda z: (xp.sin(z / 2) / self.lengthscale) ** 2)
 
 
 def frequencies(kernel: Periodic, rng: np.random.Generator, shape: tuple[int, int]) -> Float64:

@@ -153,7 +153,7 @@ PULLBACKS: dict[type[Kernel], Callable[..., Pulled]] = {
     Laplacian: _of_axes(lambda kernel, xp, z: -xp.abs(z), lambda kernel, xp, z: -sign(xp, z)),
     Matern: _of_squares(_of_matern),
     Periodic: _of_axes(
-        lambda kernel, xp, z: -2 * kernel.concentration * xp.sin(z / 2) ** 2,
+        lambda kernel, xp, z: -2 * (xp.sin(z / 2) / kernel.lengthscale) ** 2,
         lambda kernel, xp, z: -kernel.concentration * xp.sin(z),
     ),
     Polynomial: _of_products(lambda kernel, xp, u: kernel.degree * (u + kernel.coef0) ** (kernel.degree - 1)),

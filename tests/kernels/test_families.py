@@ -161,6 +161,15 @@ def test_no_temporary_of_all_axes(kernel):
 # ---- peers ----
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("lengthscale", [1e-30, 1e-20, 1e30])
+def test_periodic_of_any_lengthscale(lengthscale, dtype):
+    """The square of its inverse is beyond float32."""
+    kernel, x = ka.kernels.Periodic(3.0, lengthscale), np.array([[0.0], [0.5]], dtype)
+    np.testing.assert_array_equal(kernel(x), np.eye(2) if lengthscale < 1 else np.ones((2, 2)))
+    np.testing.assert_array_equal(kernel.diag(x), 1.0)
+
+
 @pytest.mark.parametrize("nu", [0.05, 0.3, 0.5, 1.0, 1.5, 2.5, 3.3, 20.0, 99.0, 101.0, 1000.0])
 def test_matern_to_many_digits(nu):
     z = np.array([0.0, 1e-9, 1e-3, 0.1, 1.0, 3.0, 8.0])
