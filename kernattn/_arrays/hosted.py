@@ -45,4 +45,5 @@ def give_outputs(function: Hosted, outputs: tuple[Float64, ...], beside: Array) 
     if function.wide:
         xp = namespace(beside=beside)
         beside = zeros(xp, (0,), widest(xp, beside), beside)
-    return tuple(like(np.asarray(values), beside) for values in outputs)
+    with np.errstate(over="ignore", under="ignore"):
+        return tuple(like(np.asarray(values), beside) for values in outputs)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace, without_flags
 from kernattn._gradients.maps import MapGradients, check_differentiable
 from kernattn._gradients.recorded import like, run_with_pullback
 from kernattn.features import Concatenated, FeatureMap, ScaledMap, TensorProduct
@@ -29,6 +29,7 @@ Pull = Callable[[Array], tuple[Array, Any]]
 """From cotangents of features to those of rows, and of lengthscales."""
 
 
+@without_flags
 def computed_features(
     phi: FeatureMap, x: Array, key: bool, backend: str | None
 ) -> tuple[Array, Callable[[Any], FeatureGradients]]:
@@ -39,6 +40,7 @@ def computed_features(
     pulled = pull_of(phi, rows, key, backend)[1]
     out = (phi.key if key else phi.query)(x, backend=backend)
 
+    @without_flags
     def pullback(cotangent: Any) -> FeatureGradients:
         g = xp.astype(like("the cotangent", cotangent, out), rows.dtype, copy=False)
         dx, lengthscale = pulled(xp.reshape(g, (-1, g.shape[-1])))

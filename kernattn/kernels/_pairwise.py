@@ -219,7 +219,8 @@ class Pairwise(ABC):
         rows = self._rows(x, y, cross=False)
         values = self._of(rows)
         values = np.asarray(values) if isinstance(values, np.generic) else values  # PyTorch's `asarray` drops gradients
-        return rows.xp.astype(values, x.dtype, copy=False)
+        with np.errstate(over="ignore", under="ignore"):
+            return rows.xp.astype(values, x.dtype, copy=False)
 
     @final
     @on_plain

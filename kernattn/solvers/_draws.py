@@ -170,6 +170,7 @@ def _product(features: Array, weights: Float64) -> Array:
     return xp.matmul(features, constant(xp, weights, features.dtype, features))
 
 
+@without_flags
 def draw(process: Posterior, count: int, prior: FeatureMap | None, data: tuple[Array, Array] | None, rng: RNG) -> Draws:
     """Return functions of the posterior."""
     positive_integer("count", count)

@@ -55,6 +55,7 @@ class GaussianProcess(Posterior):
         """Return the scales and the map."""
         return f"GaussianProcess(noise={self.noise}, amplitude={self.amplitude}, phi={self.phi!r})"
 
+    @without_flags
     def mean(self, x: Array, *, backend: str | None = None) -> Array:
         r"""Return the posterior mean :math:`\phi(x)^T (G + \lambda)^{-1} B`, (..., n) or (..., n, c)."""
         weights = self._spectrum.weights(self._penalties)
@@ -215,6 +216,7 @@ class GaussianProcess(Posterior):
         return METHODS[name](self) if name in METHODS else None
 
     @property
+    @without_flags
     def log_evidence(self) -> Float64:
         r"""Log density of the targets, :math:`\log N(y; 0, a^2 \Phi \Phi^T + \sigma^2 I)`, () or (c,)."""
         spectrum = self._spectrum

@@ -16,7 +16,7 @@ from array_api_compat import is_array_api_obj as is_array
 
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.hosted import Hosted, Pull, call_hosted, give_outputs
-from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64, widest
+from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64, widest, without_flags
 from kernattn._arrays.shapes import strips
 from kernattn._arrays.trees import add, leaves, map_leaves
 from kernattn._gradients.computed import pull_of
@@ -207,12 +207,14 @@ class Asked(Hosted):
             shape = (*named["new"].shape[:-1], *shape)
         return (shape,) if self.wide else (shape, shape)
 
+    @without_flags
     def forward(self, *arrays: Float64) -> tuple[tuple[Float64, ...], Pull]:
         rest = iter(arrays[len(self.arrays) :])
         lengthscale = map_leaves(lambda _: next(rest), self.lengthscale)
         named = dict(zip(self.arrays, arrays, strict=False))
         outputs, pulled = self.function(with_lengthscales(self.phi, lengthscale), **named)
 
+        @without_flags
         def pull(g: tuple[Float64, ...]) -> tuple[Float64, ...]:
             cotangents = pulled(g)
             pairs = zip(leaves(cotangents["lengthscale"]), leaves(self.lengthscale), strict=True)
@@ -220,11 +222,13 @@ class Asked(Hosted):
 
         return outputs, pull
 
+    @without_flags
     def compute(self) -> tuple[tuple[Array, ...], Callable[[tuple[Array, ...]], dict[str, Any]]]:
         """Return the outputs, and what makes cotangents of all that there is, by name."""
         named = {name: to_numpy64(array) for name, array in self.arrays.items()}
         outputs, pulled = self.function(with_lengthscales(self.phi, map_leaves(to_numpy64, self.lengthscale)), **named)
 
+        @without_flags
         def all_of(g: tuple[Array, ...]) -> dict[str, Any]:
             cotangents = pulled(tuple(map(to_numpy64, g)))
             named = {name: _like(cotangents[name], array) for name, array in self.arrays.items()}
@@ -236,7 +240,8 @@ class Asked(Hosted):
 
 
 def _like(values: Float64, array: Array) -> Array:
-    return constant(namespace(array=array), np.asarray(values), array.dtype, array)
+    with np.errstate(over="ignore"):
+        return constant(namespace(array=array), np.asarray(values), array.dtype, array)
 
 
 def _beside(name: str, number: Any, x: Array) -> Array:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, to_numpy64, without_flags
 from kernattn._gradients import vjp
 from kernattn._gradients.recorded import like
 from kernattn.kernels import Kernel
@@ -107,9 +107,11 @@ def pull_own(kernel: Kernel, x: Float64, g: Float64) -> Float64:
 def _rule(process: Posterior, name: str) -> Callable[..., Any]:
     """Return the rule of the mean or of the variance."""
 
+    @without_flags
     def rule(x: Array, backend: str | None) -> tuple[Array, Callable[[Any], PredictionGradients]]:
         out = getattr(process, name)(x, backend=backend)
 
+        @without_flags
         def pullback(cotangent: Any) -> PredictionGradients:
             g = to_numpy64(like("the cotangent", cotangent, out)).reshape(-1, len(process.noise))
             rows = to_numpy64(x).reshape(-1, x.shape[-1])

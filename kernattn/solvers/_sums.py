@@ -7,7 +7,17 @@ from typing import NamedTuple
 import numpy as np
 
 from kernattn._arrays.csr import is_sparse, numbers_of
-from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, frozen, namespace, on_host, to_numpy64
+from kernattn._arrays.namespaces import (
+    Array,
+    Float64,
+    constant,
+    dtype_name,
+    frozen,
+    namespace,
+    on_host,
+    to_numpy64,
+    without_flags,
+)
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import check_room, instance_of, one_of, shown
 from kernattn._runtime.deprecated import old_order, old_positions
@@ -109,6 +119,7 @@ def check_rows(
     return Rows(phi, x, targets, shares, y is not None and y.ndim == 1, products, backend)
 
 
+@without_flags
 def sum_rows(rows: Rows) -> Moments:
     """Return the moments of rows that were checked."""
     phi, x, y, weights, vector, products, backend = rows

@@ -25,7 +25,28 @@ def process(y):
     return solvers.gp(solvers.moments(NEAR, phi, y=1e160 * y), noise=0.1, amplitude=1.0)
 
 
+GIVEN = {"noise": 0.1, "amplitude": 1.0}
+MAP = ka.features.nystrom(NEAR, KERNEL, landmarks=np.arange(6))
+SINGLE, HALVES = FAR.astype("float32"), (1e-6 * NEAR).astype("float16")
+Y = 1e160 * TINY[:, 0]
+LITTLE = np.float32(1e-38) * Y.astype("float32")
+BOX = ka.features.hilbert(ka.kernels.Matern(1.5, 1e-4), [[-4, 4]] * 2, 300)
+
+
+def pulled(function, *args, **options):
+    """The pullback of ones."""
+    out, pull = ka.vjp(function, *args, **options)
+    return pull(tuple(map(np.ones_like, out)) if isinstance(out, tuple) else np.ones_like(out))
+
+
 CALLS = {
+    "log_evidence": lambda x, y: solvers.log_evidence(FAR, Y, MAP, **GIVEN),
+    "predict": lambda x, y: solvers.predict(SINGLE, LITTLE, SINGLE, MAP, **GIVEN),
+    "slopes of evidence": lambda x, y: pulled(solvers.log_evidence, SINGLE, LITTLE, MAP, **GIVEN),
+    "slopes of predictions": lambda x, y: pulled(solvers.predict, SINGLE, LITTLE, SINGLE, MAP, **GIVEN),
+    "trace_residual": lambda x, y: MAP.trace_residual(np.concatenate([NEAR, FAR])),
+    "a basis": lambda x, y: BOX.basis(HALVES),
+    "a mean": lambda x, y: BOX.mean(HALVES, HALVES[::-1]),
     "pca": lambda x, y: solvers.pca(summed(x), 1),
     "whiten": lambda x, y: solvers.whiten(summed(x), 1),
     "mmd": lambda x, y: solvers.mmd(summed(x), summed(-x)),

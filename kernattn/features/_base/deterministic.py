@@ -4,7 +4,7 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, namespace
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, namespace, without_warnings
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.random import RNG, generator
 from kernattn._sums.peaked import finite
@@ -23,6 +23,7 @@ class DeterministicMap(FeatureMap):
         return None
 
     @final
+    @without_warnings
     def mean(self, x: Array, y: Array) -> Array:
         """Return phi(x).phi(y) for rowwise pairs: (..., d), (..., d) -> (...)."""
         check_pairs(self.dim, x, y)

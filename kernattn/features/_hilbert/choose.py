@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._arrays.namespaces import Float64, frozen, without_flags
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import array_of, check_room, one_of, positive_integer, positive_number, shown
 from kernattn._runtime.elsewhere import told_keywords
@@ -33,6 +33,7 @@ Chosen = Callable[[Float64], NDArray[np.int64]]
 
 
 @told_keywords
+@without_flags
 def hilbert(
     kernel: Kernel,
     domain: Any,

@@ -101,6 +101,7 @@ class Hilbert(DeterministicMap):
         r"""Square roots of the Laplacian's eigenvalues along each axis, :math:`\omega` (M, d)."""
         return frequencies(self.ends, self.indices, self.upper - self.lower)
 
+    @without_flags
     def basis(self, x: Array) -> Array:
         r"""Return the eigenfunctions at rows, :math:`\prod_i e_{j_i}(x_i)`, (..., n, d) -> (..., n, M).
 
@@ -112,6 +113,7 @@ class Hilbert(DeterministicMap):
         values = self._basis(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
         return xp.astype(values, x.dtype, copy=False)
 
+    @without_flags
     def scales(self, kernel: Kernel | None = None, lengthscale: Array | None = None) -> Array:
         r"""Return :math:`S(\omega_j)^{1/2}` (M,), by which eigenfunctions are multiplied: ``basis(x) * scales()``.
 

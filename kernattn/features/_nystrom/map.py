@@ -22,6 +22,7 @@ from kernattn._arrays.namespaces import (
     placement,
     to_numpy64,
     widest,
+    without_flags,
     zeros,
 )
 from kernattn._arrays.shapes import strips
@@ -112,6 +113,7 @@ class Nystrom(FeatureMap):
         dtype = accumulation_dtype(xp, x)
         return ScaledFeatures(*(xp.astype(part, dtype, copy=False) for part in (values, log_scale)))
 
+    @without_flags
     def trace_residual(self, data: Array) -> float:
         r"""Return the relative trace error :math:`\sum_i [k(x_i, x_i) - |\phi(x_i)|^2] / \sum_i k(x_i, x_i)`.
 
