@@ -6,7 +6,7 @@ import torch
 
 import kernattn as ka
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ParameterError, ShapeError
-from kernattn.solvers._hypotheses.conditional import _root, _sum_products
+from kernattn.solvers._hypotheses.conditional import _choose, _limited, _root, _scores, _sum_products
 from kernattn.solvers._hypotheses.smoothers import PENALTIES, AdditiveSmoother, JointSmoother, smooth
 
 Z = np.random.default_rng(0).standard_normal((2, 40, 3))
@@ -42,16 +42,18 @@ def test_fits_are_those_of_dense_kernel_ridge(which):
             assert fit.parameters[b, c] == pytest.approx(41 - np.trace(np.linalg.inv(best)), rel=1e-5)
 
 
-def test_additive_smoothers_see_columns_one_by_one():
+@pytest.mark.parametrize(("count", "jumps", "atol"), [(12, False, 2e-3), (200, True, 2e-2)])
+def test_additive_smoothers_see_columns_one_by_one(count, jumps, atol):
     """With as many landmarks, the kernel of their features is close to the mean of the columns' kernels."""
-    smoother = AdditiveSmoother(0.5 * Z, 12, 0.7)
-    whole = np.mean(np.exp(-((0.5 * (Z[:, :, None] - Z[:, None])) ** 2) / (2 * 0.7**2)), axis=-1)
+    smoother = AdditiveSmoother(0.5 * Z, count, 0.7, jumps)
+    part = 0.5 * np.abs(Z[:, :, None] - Z[:, None]) / 0.7
+    whole = np.mean(np.exp(-part if jumps else part**2 / -2), axis=-1)
     centre = np.eye(40) - 1 / 40
     kernel = centre @ (whole + 0.25 * Z @ Z.swapaxes(1, 2)) @ centre
     columns = np.concatenate([rows for _, rows in smoother.blocks()], axis=1) - smoother.mean[:, None]
     columns = columns @ smoother.basis
     found = columns * smoother.values[:, None] @ columns.swapaxes(1, 2)
-    np.testing.assert_allclose(found, kernel, atol=2e-3)
+    np.testing.assert_allclose(found, kernel, atol=atol)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -100,6 +102,34 @@ def test_rejections_where_there_is_nothing(dim, link):
 
 
 @pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("link", "noise"), [(lambda t: np.sin(2 * t), 0.05), (lambda t: 2 * np.sign(t), 1.0)], ids=["little noise", "jump"]
+)
+def test_rejections_where_little_of_z_would_be_seen(link, noise):
+    """By normal scores of z, and without a kernel for jumps, half of these and more are rejected at .05."""
+    rng = np.random.default_rng(8)
+    z, e, f = rng.standard_normal((3, 20, 200, 1))
+    values = ka.solvers.conditional_hsic(link(z) + noise * e, link(z) + noise * f, z, num_features=50, rng=0).p_value
+    assert np.sum(values < 0.05) < 5
+
+
+def test_columns_are_limited_and_scores_taken_where_they_tell_more():
+    rng = np.random.default_rng(9)
+    u, e = rng.standard_normal((2, 1, 200, 1))
+    far, near = np.where(np.abs(u) > 1.9, 1e6 * u, u), np.abs(u) < 1.9
+    limited = _limited(far)
+    line = np.polyfit(far[near], limited[near], 1)
+    np.testing.assert_allclose(np.polyval(line, far[near]), limited[near], atol=1e-12)
+    assert 2.5 * line[0] < np.max(limited) < 30 * line[0]
+    np.testing.assert_allclose(_limited(1e300 * far - 1e299), limited, atol=1e-8)
+    rare = (u > 1.5) * e
+    np.testing.assert_allclose(_limited(rare), _scores(rare))
+    for z, y, wanted in ((u, np.sin(2 * u) + 0.05 * e, _limited), (u**9, np.sin(u) + 0.2 * e, _scores)):
+        smoothers = _choose(y, y, _limited(z), _scores(z), np.arange(0, 200, 4))
+        np.testing.assert_array_equal(smoothers[0].z, wanted(z))
+
+
+@pytest.mark.statistical
 @pytest.mark.parametrize("kind", ["line", "square", "sign"])
 def test_dependence_is_found(kind):
     """Also one that has no correlation, and one whose sign z turns, so that it has none on average."""
@@ -116,7 +146,7 @@ def test_tests_are_alike_in_a_batch_in_another_library_and_on_another_scale():
     x, y, z = draw(np.random.default_rng(4), (2, 60), 2, np.tanh, 0.5)
     whole = ka.solvers.conditional_hsic(x, y, z, rng=0)
     tensors = ka.solvers.conditional_hsic(*map(torch.tensor, (x, y, z)), rng=0)
-    scaled = ka.solvers.conditional_hsic(np.exp(x), 1e9 * y, z**3, rng=0)
+    scaled = ka.solvers.conditional_hsic(np.exp(x), 1e9 * y, 3 - 1e6 * z, rng=0)
     single = [ka.solvers.conditional_hsic(x[i, :, 0], y[i], z[i], rng=0) for i in range(2)]
     for other in (tensors, scaled, ka.solvers.SampleTest(*np.transpose(single))):
         np.testing.assert_allclose(other.p_value, whole.p_value, rtol=1e-6)

@@ -7,6 +7,7 @@ from math import sqrt
 
 import array_api_compat as compat
 import numpy as np
+from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import (
     FLOATS,
@@ -43,6 +44,8 @@ SCALES = 1.0, 3.0  # of the kernels of z, by half the root mean square distance 
 SCALE_OF_ONE_COLUMN = 0.5  # another, where z is one column
 ADDITIVE_SCALE = 0.7  # of the kernels of one column each
 ADDITIVE_LANDMARKS = 12  # of each
+JUMP_SCALE = 2.0  # of the kernels of one column each for functions with jumps
+FAR = 3.0  # deviations of a column of z beyond which it goes on as a logarithm
 TURNS = 2  # times that the kernel of a variable's own takes the directions in which the last fit changes
 RESIDUAL_COMPONENTS, RESIDUAL_SCALE = 4, 2.5  # of the features of either variable's residual, and of their kernel
 WEIGHT_COMPONENTS, WEIGHT_SCALE = 4, 2.0  # of the features of z by which products are weighted
@@ -62,16 +65,18 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     product of the errors of both regressions, and the square of their sum is a sum of squares weighted by the
     eigenvalues of their covariance: the p-value is the tail of that, with the variance as in `mmd`.
 
-    The test keeps its size if the regressions are good. Each column is first replaced by its normal scores. Features
-    of the residual, rather than of X, depend little on Z, and a second regression removes what remains. Each
-    regression chooses its kernel and its penalty by the largest evidence. The candidates are two lengthscales, a sum
-    over the columns of Z, and a kernel of the directions in which the last fit changes (Radhakrishnan et al. 2024).
-    Fitted parameters make residuals smaller, and the covariance is scaled up accordingly.
+    The test keeps its size if the regressions are good. Columns of X and Y are first replaced by their normal scores.
+    Those of Z are taken as they are, but for values beyond three deviations, or by their scores, whichever has the
+    larger evidence. Features of the residual, rather than of X, depend little on Z, and a second regression removes
+    what remains. Each regression chooses its kernel and its penalty by the largest evidence. The candidates are two
+    lengthscales, sums over the columns of Z for smooth functions and for jumps, and a kernel of the directions in which
+    the last fit changes (Radhakrishnan et al. 2024). Fitted parameters make residuals smaller, and the covariance is
+    scaled up accordingly.
 
     Rows must be independent draws: copies of rows, and rows that follow each other in time, make the test reject far
-    too often. Oscillations and jumps of E[X | Z] and E[Y | Z] that n rows do not resolve count as dependence. So does
-    the error of Z's normal scores, about n^(-1/2) each, where X and Y have hardly any noise beside Z. Rare values of X
-    and Y should meet in three rows or more, as in `hsic`.
+    too often. Oscillations and jumps of E[X | Z] and E[Y | Z] that n rows do not resolve count as dependence, the more
+    so where X and Y have hardly any noise beside Z. Rare values of X and Y should meet in three rows or more, as in
+    `hsic`.
 
     Parameters
     ----------
@@ -122,12 +127,14 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
             raise ShapeError(f"{name} must be rows, (..., n, d) or (n,); got a number")
     a, b, c = _check_rows(x=x, y=y, z=z)
     lead = x.shape[:-2]
-    a, b, c = (_scores(rows, x) for rows in (a, b, c))
-    n, dim = c.shape[1:]
-    marks = _pick(c, min(num_features, n // 2), random)
-    unit = sqrt(dim / 2)
-    joint = [JointSmoother(c, marks, unit * scale) for scale in (SCALES if dim > 1 else (SCALE_OF_ONE_COLUMN, *SCALES))]
-    others = [AdditiveSmoother(c, ADDITIVE_LANDMARKS, ADDITIVE_SCALE)] if dim > 1 else []
+    a, b, scored, limited = (_like(x, rows) for rows in (_scores(a), _scores(b), _scores(c), _limited(c)))
+    n, dim = scored.shape[1:]
+    count = min(num_features, n // 2)
+    chosen = np.sort(random.choice(n, count, replace=False))
+    joint = _choose(a, b, limited, scored, chosen)
+    c, marks = joint[0].z, joint[0].marks
+    others = [AdditiveSmoother(c, max(count // dim, 2), JUMP_SCALE, jumps=True)]
+    others += [AdditiveSmoother(c, ADDITIVE_LANDMARKS, ADDITIVE_SCALE)] if dim > 1 else []
     parts = [_residuals(rows, joint, others, marks, random) for rows in (a, b)]
     weights = _principal(c, WEIGHT_COMPONENTS, WEIGHT_SCALE, random)
     squares, spectra = _sum_products(parts, weights)
@@ -159,18 +166,57 @@ def _check_rows(**arrays: Array) -> list[Float64]:
     return roots
 
 
-def _scores(rows: Float64, beside: Array) -> Array:
+def _scores(rows: Float64) -> Float64:
     """Return normal scores of each column (b, n, d) with variance 1; equal values share one."""
     n, scores = rows.shape[1], np.empty_like(rows)
     for index in np.ndindex(rows.shape[0], rows.shape[2]):
         _, inverse, counts = np.unique(rows[index[0], :, index[1]], return_inverse=True, return_counts=True)
-        column = special.ndtri((np.cumsum(counts) - counts / 2) / n)[inverse]
-        column -= column.mean()
-        scores[index[0], :, index[1]] = column / column.std()
+        scores[index[0], :, index[1]] = special.ndtri((np.cumsum(counts) - counts / 2) / n)[inverse]
+    return _standard(scores)
+
+
+def _limited(rows: Float64) -> Float64:
+    """Return columns (b, n, d) with variance 1, in which far values are nearer: beyond `FAR` deviations by logarithms.
+
+    A deviation is that of a normal with the column's quantiles. Columns most of whose values are equal have scores.
+    """
+    rows = rows / np.max(np.abs(rows), axis=1, keepdims=True)
+    low, middle, high = np.quantile(rows, special.ndtr([-1.0, 0.0, 1.0]), axis=1, keepdims=True)
+    wide = (high - low) / 2
+    from_middle = (rows - middle) / np.where(wide > 0, wide, 1.0)
+    size = np.abs(from_middle)
+    near = np.sign(from_middle) * (np.minimum(size, FAR) + np.log1p(np.maximum(size - FAR, 0.0)))
+    return _standard(near if np.all(wide > 0) else np.where(wide > 0, near, _scores(rows)))
+
+
+def _standard(rows: Float64) -> Float64:
+    rows = rows - np.mean(rows, axis=1, keepdims=True)
+    return rows / np.std(rows, axis=1, keepdims=True)
+
+
+def _like(beside: Array, rows: Float64) -> Array:
+    """Return rows on the device of tensors and of CuPy's arrays, else on the host."""
     if compat.is_torch_array(beside) or compat.is_cupy_array(beside):
         xp = namespace(beside=beside)
-        return constant(xp, scores, xp.float64, beside)
-    return scores
+        return constant(xp, rows, xp.float64, beside)
+    return rows
+
+
+def _choose(a: Array, b: Array, limited: Array, scored: Array, chosen: NDArray[np.int64]) -> list[JointSmoother]:
+    """Return smoothers of each test's z as it is or of its scores, whichever has the larger evidence.
+
+    Scores of a sample are off by about n^(-1/2), which is felt where there is hardly any noise. Columns as they are
+    can be bunched.
+    """
+    xp, dim = namespace(limited=limited), limited.shape[2]
+    targets = xp.concat([a, b], axis=2)
+    scales = [sqrt(dim / 2) * scale for scale in (SCALES if dim > 1 else (SCALE_OF_ONE_COLUMN, *SCALES))]
+    found, costs = [], []
+    for z in (limited, scored):
+        found.append([JointSmoother(z, _take(z, chosen), scale) for scale in scales])
+        along = [each.coordinates(targets) for each in found[-1]]
+        costs.append(xp.sum(smooth(found[-1], along, targets).costs, axis=1))
+    return [one.where(costs[0] <= costs[1], other) for one, other in zip(*found, strict=True)]
 
 
 def _residuals(
@@ -180,7 +226,7 @@ def _residuals(
     xp, z = namespace(rows=rows), joint[0].z
     turned = list(joint)
     along = [each.coordinates(rows) for each in joint]
-    for _ in range(TURNS if others else 0):
+    for _ in range(TURNS if z.shape[2] > 1 else 0):
         fit = smooth(turned, along, rows)
         parts = zip(turned, fit.coefficients, strict=True)
         slopes = sum((each.slopes(c) for each, c in parts if bool(xp.any(c != 0))), xp.zeros_like(z[:, :1, :]))
@@ -207,7 +253,8 @@ def _root(slopes: Array) -> Array:
 def _principal(rows: Array, count: int, scale: float, random: np.random.Generator) -> Array:
     """Return principal components (b, n, count) of a Gaussian kernel's features, whose variances add to 1."""
     xp, n = namespace(rows=rows), rows.shape[1]
-    marks, scale = _pick(rows, min(COMPONENT_LANDMARKS, n), random), scale * sqrt(rows.shape[2] / 2)
+    chosen = np.sort(random.choice(n, min(COMPONENT_LANDMARKS, n), replace=False))
+    marks, scale = _take(rows, chosen), scale * sqrt(rows.shape[2] / 2)
     features = gaussian(rows, marks, scale) @ inverse_root(gaussian(marks, marks, scale))
     features = features - xp.mean(features, axis=1, keepdims=True)
     values, vectors = xp.linalg.eigh(transpose(features) @ features / n)
@@ -215,11 +262,9 @@ def _principal(rows: Array, count: int, scale: float, random: np.random.Generato
     return features @ vectors[:, :, -count:] / unit[:, None, None]
 
 
-def _pick(rows: Array, count: int, random: np.random.Generator) -> Array:
+def _take(rows: Array, chosen: NDArray[np.int64]) -> Array:
     """Return some of the rows, the same of each test."""
-    xp, n = namespace(rows=rows), rows.shape[1]
-    chosen = np.sort(random.choice(n, count, replace=False))
-    return xp.stack([rows[:, int(i), :] for i in chosen], axis=1)
+    return namespace(rows=rows).stack([rows[:, int(i), :] for i in chosen], axis=1)
 
 
 def _sum_products(parts: list[tuple[Array, Array]], weights: Array) -> tuple[Float64, Float64]:

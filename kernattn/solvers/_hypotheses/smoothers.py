@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +78,14 @@ class JointSmoother(Smoother):
     def _features(self, z: Array) -> Array:
         return gaussian(z if self.root is None else z @ self.root, self.marks, self.scale)
 
+    def where(self, mine: Array, other: JointSmoother) -> JointSmoother:
+        """Return the smoother that is this one in the tests `mine` (b,), and another of the same kernel elsewhere."""
+        mixed, xp = copy(self), namespace(mine=mine)
+        for name in ("z", "marks", "basis", "values", "mean"):
+            one = getattr(self, name)
+            setattr(mixed, name, xp.where(xp.reshape(mine, (-1, *[1] * (one.ndim - 1))), one, getattr(other, name)))
+        return mixed
+
     def slopes(self, coefficients: Array) -> Array:
         """Return the sum of outer products (b, d, d) of the functions' gradients, at some of the rows."""
         z, weights = self.z[:, :: -(-self.z.shape[1] // LOOKED_AT), :], self.basis @ coefficients
@@ -91,31 +100,43 @@ class JointSmoother(Smoother):
 
 
 class AdditiveSmoother(Smoother):
-    """The smoother of a sum of Gaussian kernels, one for each column, with quantiles of a normal as landmarks."""
+    r"""The smoother of a sum of kernels, one for each column, with quantiles of a normal as landmarks.
 
-    def __init__(self, z: Array, count: int, scale: float) -> None:
+    They are Gaussian or, for functions with jumps, :math:`e^{-|z - z'| / s}`.
+    """
+
+    def __init__(self, z: Array, count: int, scale: float, jumps: bool = False) -> None:
         xp, dim = namespace(z=z), z.shape[2]
-        self.z, self.scale = z, scale
+        self.z, self.scale, self.jumps = z, scale, jumps
         places = special.ndtri((np.arange(count) + 0.5) / count)
         self.marks = constant(xp, places, z.dtype, z)[None, :, None]
-        small = inverse_root(gaussian(self.marks, self.marks, scale))[0, ...] / dim**0.5
+        between = self._kernel(self.marks - xp.matrix_transpose(self.marks))
+        small = inverse_root(between)[0, ...] / dim**0.5
         eye = constant(xp, np.eye(dim), z.dtype, z)
         whole = xp.reshape(eye[:, None, :, None] * small[:, None, :], (1, dim * count, dim * count))
         whitening = xp.concat([whole] * z.shape[0], axis=0)
         self.basis, self.values, self.mean = self._decompose(whitening)
 
     def _features(self, z: Array) -> Array:
-        xp, places = namespace(z=z), self.marks[0, :, 0]
-        kernel = xp.exp((z[..., None] - places) ** 2 / (-2 * self.scale**2))
-        return xp.reshape(kernel, (*z.shape[:2], z.shape[2] * places.shape[0]))
+        places = self.marks[0, :, 0]
+        kernel = self._kernel(z[..., None] - places)
+        return namespace(z=z).reshape(kernel, (*z.shape[:2], z.shape[2] * places.shape[0]))
+
+    def _kernel(self, difference: Array) -> Array:
+        xp, part = namespace(difference=difference), difference / self.scale
+        return xp.exp(-xp.abs(part) if self.jumps else part**2 / -2)
 
 
 class Smoothed(NamedTuple):
-    """Residuals (b, n, c), how many parameters each target took (b, c), and coefficients (b, r, c) by smoother."""
+    """Residuals (b, n, c), how many parameters each target took (b, c), coefficients (b, r, c) by smoother, and costs.
+
+    A cost (b, c) is minus twice the log evidence per row, up to a constant.
+    """
 
     residuals: Array
     parameters: Array
     coefficients: list[Array]
+    costs: Array
 
 
 def smooth(smoothers: Sequence[Smoother], along: Sequence[Array], y: Array) -> Smoothed:
@@ -142,7 +163,7 @@ def smooth(smoothers: Sequence[Smoother], along: Sequence[Array], y: Array) -> S
         if bool(xp.any(mine > 0)):
             residuals = residuals - each.evaluate(coefficients[-1])
             parameters = parameters + xp.sum(share, axis=1)
-    return Smoothed(residuals, parameters, coefficients)
+    return Smoothed(residuals, parameters, coefficients, xp.min(every, axis=1))
 
 
 def gaussian(a: Array, b: Array, scale: float) -> Array:
