@@ -113,6 +113,14 @@ def test_rejections_where_little_of_z_would_be_seen(link, noise):
     assert np.sum(values < 0.05) < 5
 
 
+def test_rare_values_that_do_not_meet_are_no_dependence():
+    """Two that occur in 10 rows of 200 each meet in none of them as often as in six of ten samples."""
+    z, x, y = np.random.default_rng(10).standard_normal((200, 1)), np.zeros(200), np.zeros(200)
+    x[:10], y[10:20] = 1, 1
+    assert ka.solvers.conditional_hsic(x, y, z, num_features=20, rng=0).p_value > 0.05
+    assert ka.solvers.conditional_hsic(x, x + y, z, num_features=20, rng=0).p_value < 0.01
+
+
 def test_columns_are_limited_and_scores_taken_where_they_tell_more():
     rng = np.random.default_rng(9)
     u, e = rng.standard_normal((2, 1, 200, 1))

@@ -50,6 +50,7 @@ TURNS = 2  # times that the kernel of a variable's own takes the directions in w
 RESIDUAL_COMPONENTS, RESIDUAL_SCALE = 4, 2.5  # of the features of either variable's residual, and of their kernel
 WEIGHT_COMPONENTS, WEIGHT_SCALE = 4, 2.0  # of the features of z by which products are weighted
 COMPONENT_LANDMARKS = 64  # of these two kernels
+NEIGHBOURS, RARE = 8, 3.0  # rows of like z, with which products are larger by so much where rare values did not meet
 LEAST_SHARE = 0.05  # of the variance of the null that is the law's
 REAL = (*FLOATS, *INTEGERS, "bool")  # dtypes of rows
 ENERGY = 1e-300  # in place of 0, which is divided by
@@ -75,8 +76,8 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
 
     Rows must be independent draws: copies of rows, and rows that follow each other in time, make the test reject far
     too often. Oscillations and jumps of E[X | Z] and E[Y | Z] that n rows do not resolve count as dependence, the more
-    so where X and Y have hardly any noise beside Z. Rare values of X and Y should meet in three rows or more, as in
-    `hsic`.
+    so where X and Y have hardly any noise beside Z. Where rare values of X and of Y never meet in a row, the covariance
+    is that of products with rows of like Z.
 
     Parameters
     ----------
@@ -138,6 +139,7 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     parts = [_residuals(rows, joint, others, marks, random) for rows in (a, b)]
     weights = _principal(c, WEIGHT_COMPONENTS, WEIGHT_SCALE, random)
     squares, spectra = _sum_products(parts, weights)
+    spectra = _meet_neighbours(parts, weights, spectra)
     values = [_judge(*pair, n) for pair in zip(squares, spectra, strict=True)]
     if not lead:
         return values[0]
@@ -285,6 +287,29 @@ def _sum_products(parts: list[tuple[Array, Array]], weights: Array) -> tuple[Flo
     gram = gram / n * scale[:, :, None] * scale[:, None, :]
     spectra: Float64 = np.linalg.eigvalsh(to_numpy64(gram)).astype(np.float64, copy=False)
     return to_numpy64(xp.sum(total**2, axis=1)) / n, spectra
+
+
+def _meet_neighbours(parts: list[tuple[Array, Array]], weights: Array, spectra: Float64) -> Float64:
+    """Return the eigenvalues (b, D), of products with residuals of rows of like z where these are much larger.
+
+    The largest products of rare values are those of rows where both occur. If there is no such row, the covariance of
+    the products that are there is too small; where X and Y know nothing of each other, a neighbour's Y is as good.
+    """
+    (r, taken), (s, also) = parts
+    order = np.argsort(to_numpy64(weights[:, :, -1]), axis=1)
+    of_r, of_s, of_w = (
+        np.take_along_axis(np.sum(to_numpy64(rows) ** 2, axis=2), order, axis=1) for rows in (r, s, weights)
+    )
+    left = of_r * (1 + of_w)
+    steps = range(1, NEIGHBOURS + 1)
+    elsewhere = sum(np.mean(left * np.roll(of_s, step, axis=1), axis=1) for step in steps) / NEIGHBOURS
+    for i in np.flatnonzero(elsewhere > RARE * np.mean(left * of_s, axis=1)):
+        mine = slice(i, i + 1)
+        x, y, z = (to_numpy64(rows[mine, ...])[:, order[i]] for rows in (r, s, weights))
+        taken_of, also_of = to_numpy64(taken[mine, ...]), to_numpy64(also[mine, ...])
+        near = [_sum_products([(x, taken_of), (np.roll(y, step, axis=1), also_of)], z)[1][0] for step in steps]
+        spectra[i] = np.mean(near, axis=0)
+    return spectra
 
 
 def _judge(square: float, spectrum: Float64, n: int) -> SampleTest:
