@@ -28,7 +28,7 @@ SAMPLE = 2048  # rows that estimators shaped by data look at
 
 
 def make_kernel(kernel: Any, lengthscale: Any, x: Array) -> Kernel:
-    """Return the kernel of a name, or a kernel as it is given, with this lengthscale."""
+    """Return the kernel of a name, or a kernel as it is given, with this lengthscale in place of 1."""
     return start_kernel(kernel, lengthscale, x, None, ("scale",))[0]
 
 
@@ -48,12 +48,19 @@ def start_kernel(
         )
     if not isinstance(made, Stationary):
         if lengthscale is not None:
-            raise ParameterError(f"lengthscale must be None for {shown(made)}; got {shown(lengthscale)}")
+            own = ", ".join(name for name in nested_parameters("kernel", named) if name.endswith("lengthscale"))
+            hint = own and f": search {own}"
+            raise ParameterError(f"lengthscale must be None for {shown(made)}; got {shown(lengthscale)}{hint}")
         return made, None
     if lengthscale is None:
         if not isinstance(named, str):
             return made, None
         lengthscale = "tune" if "tune" in choices else "scale"
+    if made.lengthscale != 1.0:
+        raise ParameterError(
+            f"lengthscale must be None beside {shown(made)}, which has its own; got {shown(lengthscale)}: give one of "
+            "the two"
+        )
     if not isinstance(lengthscale, str):
         return replace(made, lengthscale=lengthscale), None  # type: ignore[type-var]
     if lengthscale not in choices:

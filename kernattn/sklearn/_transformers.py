@@ -59,7 +59,8 @@ class RandomFeatures(RandomMapEstimator, _Features):
         A name in `kernattn.kernels.KERNELS`, which is that kernel with its defaults, or a kernel.
     lengthscale : float, (d,) array_like, "scale" or None
         The lengthscale of a kernel of x - y. "scale" takes `kernattn.kernels.usual_lengthscale` of the rows. None is
-        "scale" for a kernel given by name, and leaves a kernel object as it is.
+        "scale" for a kernel given by name, and leaves a kernel object as it is. Any other takes the place of the
+        lengthscale 1 of an object, and is refused beside a lengthscale of its own.
     num_features : int
         Number M of features; of AdditiveChi2, the largest odd multiple of d up to that, d at least.
     estimator : str
