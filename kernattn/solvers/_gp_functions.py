@@ -299,7 +299,10 @@ def _match_form(given: Any, form: Any, name: str, x: Array) -> Any:
         )
     leaf = _beside(name, given, x)
     if tuple(leaf.shape) != form.shape:
-        raise ShapeError(f"{name} must have shape {form.shape}, as that of the kernel; got {tuple(leaf.shape)}")
+        raise ShapeError(
+            f"{name} must have shape {form.shape}, as that of the kernel; got {tuple(leaf.shape)}: a map of "
+            "ka.kernels.Gaussian(numpy.ones(d)) has one for each axis"
+        )
     return leaf
 
 

@@ -240,8 +240,8 @@ class Search(NamedTuple):
 def _check_map(phi: object) -> None:
     if not (isinstance(phi, RandomFeatureMap | Nystrom | Hilbert) and isinstance(phi.kernel, Stationary)):
         raise ParameterError(
-            f"phi must be random features, a Nystrom map or a Hilbert basis of a kernel with a lengthscale; "
-            f"got {shown(phi)}"
+            "phi must be random features, a Nystrom map or a Hilbert basis of one kernel of x - y with a lengthscale "
+            f"for its rows; got {shown(phi)}: of other kernels compare kernattn.solvers.log_evidence"
         )
 
 

@@ -190,8 +190,9 @@ def test_progress_is_shown(rng, capsys):
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
-        ({"phi": ka.features.elu1()}, errors.ParameterError, "kernel with a lengthscale"),
+        ({"phi": ka.features.elu1()}, errors.ParameterError, "kernel of x - y with a lengthscale"),
         ({"phi": ka.random_features(ka.kernels.Softmax(), 3, 32, rng=0)}, errors.ParameterError, "with a lengthscale"),
+        ({"phi": ka.features.nystrom(np.eye(3), ka.kernels.Periodic(), 3)}, errors.ParameterError, "compare kernattn"),
         ({"objective": "likelihood"}, errors.ParameterError, "objective must be"),
         ({"ard": 1}, errors.ParameterError, "ard"),
         ({"rows": 301}, errors.ParameterError, "rows must be 300 at most"),
