@@ -1,7 +1,5 @@
 """Checks of rows, which name those that do not fit."""
 
-from warnings import warn
-
 import numpy as np
 
 from kernattn._arrays.csr import check_csr, is_sparse, numbers_of
@@ -16,6 +14,7 @@ from kernattn._arrays.namespaces import (
     widest,
 )
 from kernattn._arrays.shapes import strips
+from kernattn._runtime.deprecated import warn_user
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 
@@ -72,7 +71,7 @@ def widen(x: Array) -> Array:
     try:
         return to_numpy64(x)
     except ParameterError:  # the numbers of an array that JAX traces are not known
-        warn("JAX traces rows in float32, which may be too few digits: switch on jax_enable_x64", stacklevel=2)
+        warn_user("JAX traces rows in float32, which may be too few digits: switch on jax_enable_x64", UserWarning)
         return xp.astype(x, dtype, copy=False)
 
 

@@ -87,8 +87,13 @@ def test_moments_and_the_rank_of_whitening(name):
 def test_traced_rows_are_warned_of():
     import jax
 
-    answer = answers()["ridge, random features"]
-    with pytest.warns(UserWarning, match="jax_enable_x64"):
+    wide = answers()["ridge, random features"]
+
+    def answer(rows):
+        return wide(rows)  # a frame of this file, to which the warning belongs
+
+    with pytest.warns(UserWarning, match="jax_enable_x64") as told:
         assert jax.jit(answer)(JAX.asarray(NEW, "float32")).dtype == "float32"
+    assert {each.filename for each in told} == {__file__}
     with JAX.wide():
         np.testing.assert_allclose(jax.jit(answer)(JAX.asarray(NEW)), answer(NEW), atol=1e-7)
