@@ -201,6 +201,8 @@ def test_maps_check_their_input():
         (lambda: ka.random_features(ka.kernels.Gaussian(), 4, 16, seed=0), "rng here"),
         (lambda: ka.random_features(ka.kernels.Gaussian(), 4, 16, kind="iid"), "it takes kernel, dim, num_features,"),
         (lambda: ka.solvers.ridge(None, alpha=1.0), "penalty here"),
+        (lambda: ka.kernels.Gaussian(active_dims=[0]), "of 1e30 leaves a column out"),
+        (lambda: ka.solvers.gp(None, normalize_y=True), "in units of y"),
         (lambda: ka.solvers.kernel_ridge(x(9, 4), x(9), ka.kernels.Gaussian(), C=1.0), "1 / penalty"),
         (lambda: ka.linear_attention(x(3, 4), x(3, 4), x(3, 4), DRAWN, attn_mask=None), "key_mask is True where"),
         (lambda: ka.linear_attention(x(3, 4), x(3, 4), x(3, 4), DRAWN, is_causal=True), "causal_linear_attention"),
@@ -282,6 +284,30 @@ def test_what_is_looked_for_in_kernattn_itself_is_told(name):
         room, _, member = path.partition(".")
         if room != "sklearn":
             assert callable(getattr(getattr(ka, room), member) if member else getattr(ka, room))
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("RBF", ka.kernels.Gaussian()),
+        ("Matern52", ka.kernels.Matern(nu=2.5)),
+        ("DotProduct", ka.kernels.Polynomial(degree=1)),
+        ("WhiteKernel", None),
+    ],
+)
+def test_kernels_of_other_libraries_are_told(name, ours):
+    with pytest.raises(AttributeError, match=f"'kernattn.kernels' has no attribute '{name}': ") as told:
+        getattr(ka.kernels, name)
+    named = re.search(r"ka\.kernels\.\w+(\(.*\))?", str(told.value))
+    assert ours is None or eval(named[0] if named[1] else f"{named[0]}()", {"ka": ka}) == ours
+    with pytest.raises(AttributeError, match=r"attribute 'Nothing'$"):
+        ka.kernels.Nothing  # noqa: B018
+
+
+def test_a_column_is_left_out_by_a_lengthscale_that_is_long():
+    rows = np.array([[0.0, 0.0], [1.0, 1e6]])
+    one = ka.kernels.Gaussian((1.0, 1e30)) * ka.kernels.Periodic((4.0, 1e30))
+    assert np.array_equal(one(rows), (ka.kernels.Gaussian() * ka.kernels.Periodic(4.0))(rows[:, :1]))
 
 
 @pytest.mark.parametrize("room", ["attention", "features"])

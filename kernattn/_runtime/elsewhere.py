@@ -7,7 +7,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any, Self, TypeVar
 
-_GAUSSIAN = "that is 'gaussian' here"
+_GAUSSIAN = "that is 'gaussian' here, ka.kernels.Gaussian"
 _FOURIER = "random Fourier features are 'trigonometric', and 'phase' with one cosine for each frequency"
 _ORTHOGONAL = "orthogonal random features are 'trigonometric' with projection='orthogonal'"
 _FAVOR = "FAVOR+ is 'positive' with projection='orthogonal'"
@@ -23,9 +23,14 @@ NAMES: dict[str, dict[str, str]] = {  # by parameter, in small letters without s
         "se": _GAUSSIAN,
         "squaredexponential": _GAUSSIAN,
         "laplace": "that is 'laplacian' here",
-        "exponential": "that is ka.kernels.Matern(nu=0.5)",
+        **dict.fromkeys(("exponential", "matern12"), "that is ka.kernels.Matern(nu=0.5)"),
+        "matern32": "that is ka.kernels.Matern(nu=1.5)",
+        "matern52": "that is ka.kernels.Matern(nu=2.5)",
+        "expsinesquared": "that is ka.kernels.Periodic(period, lengthscale)",
+        **dict.fromkeys(("constant", "constantkernel", "scalekernel"), "2.0 * kernel is a kernel"),
+        **dict.fromkeys(("white", "whitekernel"), "noise is no kernel, but a number of ka.solvers.gp"),
         "poly": "that is 'polynomial' here, or ka.kernels.Polynomial(degree, gamma, coef0)",
-        "linear": "that is ka.kernels.Polynomial(degree=1)",
+        **dict.fromkeys(("linear", "dotproduct"), "that is ka.kernels.Polynomial(degree=1)"),
         "cosine": "that is ka.kernels.Polynomial(degree=1) of rows divided by their norms",
         "chi2": "'additive_chi2' is the additive one; its exponential has no map here",
         "sigmoid": "it is not positive definite, so it has no map",
@@ -110,6 +115,8 @@ _HEADS = {
 KEYWORDS: dict[str, dict[str, str]] = {  # and by the parameter that takes its place
     "gamma": {"lengthscale": "write lengthscale = 1 / sqrt(2 gamma) for a Gaussian kernel, 1 / gamma for a Laplacian"},
     **{key: {"lengthscale": "that is lengthscale here"} for key in ("length_scale", "sigma", "bandwidth")},
+    "active_dims": {"lengthscale": "a lengthscale of 1e30 leaves a column out, as the second of (1.0, 1e30)"},
+    "normalize_y": {"noise": "the prior mean of FeatureGP is that of y, and noise and amplitude are in units of y"},
     **dict.fromkeys(("n_components", "n_features", "nb_features", "features", "m"), _FEATURES),
     **{key: {"dim": "that is dim here"} for key in (*_DIM, "d_model", "hidden_size", "n_embd", "embed_dim")},
     **{key: {"projection": "that is projection='orthogonal', the default"} for key in ("orthogonal", "ortho")},
@@ -161,7 +168,7 @@ WHERE: dict[str, str] = {  # names that are looked for in kernattn itself
         f"{name}_attention": f"ka.attention.{name}_attention"
         for name in ("compressed", "linformer", "lsh", "nystrom", "routing", "scatterbrain", "window")
     },
-    "save": "the method save of a map, and ka.save_state",
+    "save": "the method save of a map, ka.save_state, and ka.solvers.save_moments",
 }
 
 F = TypeVar("F", bound=Callable[..., Any])

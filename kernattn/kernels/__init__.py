@@ -5,6 +5,9 @@ Arrays of any array-API library come back as their own kind, on their device, in
 computed in float32. Matrices are computed in blocks of rows, and nothing of size n x k x d is ever made.
 """
 
+from typing import NoReturn as _NoReturn
+
+from kernattn._runtime.elsewhere import hint_at as _hint_at
 from kernattn.kernels._arccosine import ArcCosine
 from kernattn.kernels._base import Kernel, Product, Scaled, Sum
 from kernattn.kernels._cauchy import Cauchy
@@ -62,6 +65,10 @@ KERNELS: dict[str, type[Kernel]] = {
     "tanimoto": Tanimoto,
 }
 ALGEBRA: dict[str, type[Kernel]] = {"product": Product, "scaled": Scaled, "sum": Sum}
+
+
+def __getattr__(name: str) -> _NoReturn:
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_hint_at('kernel', name)}")
 
 
 def __dir__() -> list[str]:
