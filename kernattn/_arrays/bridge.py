@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.autocast import cast
+from kernattn._arrays.graphs import leave_out
 from kernattn._arrays.hooks import edge
 from kernattn._arrays.namespaces import Array, check_kept
 from kernattn._arrays.plain import plain
@@ -140,6 +141,7 @@ class Torch(Library):
 
     def __init__(self) -> None:
         super().__init__()
+        leave_out()
         self.torch = torch = sys.modules["torch"]
         self.kind, self.kinds = torch.Tensor, {torch.Tensor, torch.nn.Parameter}
         self.dtype, self.bfloat16 = torch.dtype, torch.bfloat16

@@ -4,12 +4,16 @@ The compiler asks functions for attributes. Nothing is imported here, and nothin
 functions are what they were.
 """
 
+import sys
 from collections.abc import Callable
+from types import CodeType
 from typing import Any, TypeVar
 
 from kernattn._arrays.hooks import LOADED, edge
 
 F = TypeVar("F", bound=Callable[..., Any])
+LEFT_OUT: list[CodeType] = []
+"""Code of functions that compute on the host, of which the compiler is still to be told."""
 
 
 def in_a_graph(function: F) -> F:
@@ -71,3 +75,26 @@ def traceable_member(name: str) -> Callable[[F], F]:
         return LOADED["graphs"].member(name, args, kwargs)
 
     return traced_as(namesake)
+
+
+def outside_graphs(function: F) -> F:
+    """Let graphs end before a function that computes on the host, and trace nothing of what it calls."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    function._torchdynamo_disable_msg = "it computes on the host"  # type: ignore[attr-defined]
+    LEFT_OUT.append(function.__code__)
+    leave_out()
+    return function
+
+
+def leave_out() -> None:
+    """Tell the compiler, as soon as PyTorch is there, what to trace none of: frames of such code, and all they call.
+
+    A PyTorch that has no such names traces them, as it does code of others.
+    """
+    frames = getattr(getattr(getattr(sys.modules.get("torch"), "_C", None), "_dynamo", None), "eval_frame", None)
+    names = "set_code_exec_strategy", "_FrameAction", "_FrameExecStrategy"
+    if not all(hasattr(frames, name) for name in names):
+        return
+    skip, actions, strategy = (getattr(frames, name) for name in names)
+    while LEFT_OUT:
+        skip(LEFT_OUT.pop(), strategy(actions.SKIP, actions.SKIP))

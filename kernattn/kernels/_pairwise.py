@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from kernattn._arrays.csr import as_floats, is_sparse
+from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, placement
 from kernattn._arrays.plain import on_plain
 from kernattn._arrays.shapes import strips
@@ -87,6 +88,7 @@ class Pairwise(ABC):
 
     @final
     @on_plain
+    @outside_graphs
     def __call__(self, x: Array, y: Array | None = None) -> Array:
         """Return the kernel matrix K_ij = k(x_i, y_j), computed in blocks of rows of x.
 
@@ -139,6 +141,7 @@ class Pairwise(ABC):
 
     @final
     @on_plain
+    @outside_graphs
     def matmul(self, x: Array, y: Array | None, v: Array) -> Array:
         r"""Return K v, :math:`o_i = \sum_j k(x_i, y_j)\, v_j`, in blocks: the matrix K is never held.
 
@@ -208,6 +211,7 @@ class Pairwise(ABC):
 
     @final
     @on_plain
+    @outside_graphs
     def pairs(self, x: Array, y: Array) -> Array:
         """Return k(x_i, y_i) of rowwise pairs, (..., d), (..., d) -> (...), of the kind, device and dtype of x.
 
@@ -224,6 +228,7 @@ class Pairwise(ABC):
 
     @final
     @on_plain
+    @outside_graphs
     def diag(self, x: Array) -> Array:
         """Return k(x_i, x_i), the matrix's diagonal, (..., n, d) -> (..., n); the errors are those of the matrix."""
         x = self._floats("x", x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn._arrays.csr import check_csr, dense_blocks, is_sparse
+from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64, without_flags
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
@@ -14,6 +15,7 @@ LITTLE, NEAR_BY = 1e-200, 2.0**700  # squares that lose digits, and what their r
 
 
 @without_flags
+@outside_graphs
 def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
     r"""Return half the root mean square distance of two rows, :math:`\ell^2 = \frac{1}{2} \sum_j \mathrm{Var}\, x_j`.
 

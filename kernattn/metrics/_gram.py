@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, namespace, to_numpy64, without_warnings
 from kernattn._sums.units import shift_octaves
 from kernattn.errors import ParameterError, ShapeError
@@ -22,6 +23,7 @@ class GramErrors(NamedTuple):
 
 
 @without_warnings
+@outside_graphs
 def gram_errors(estimate: Array, exact: Array) -> GramErrors:
     """Errors of a matrix: mean (K' - K)^2, ``max |K' - K|``, ``|K' - K|_F / |K|_F`` and ``|K' - K|_2 / |K|_2``.
 

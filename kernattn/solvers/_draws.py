@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import (
     Array,
     Float64,
@@ -78,6 +79,7 @@ class Draws:
         update = f"{len(self._weights)} features" if self._phi is not None else f"{len(self._weights)} rows"
         return f"Draws(count={self.count}, update of {update}, prior={self.prior!r})"
 
+    @outside_graphs
     def __call__(self, x: Array) -> Array:
         """Return f(x) of rows (..., n, d), (..., n, count) or (..., n, c, count), in the dtype of x."""
         taken = self._phi if self._phi is not None else self.prior

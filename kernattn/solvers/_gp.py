@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, without_flags
 from kernattn._arrays.plain import quiet
 from kernattn._runtime.checks import as_numbers, instance_of, shown
@@ -55,12 +56,13 @@ class GaussianProcess(Posterior):
         """Return the scales and the map."""
         return f"GaussianProcess(noise={self.noise}, amplitude={self.amplitude}, phi={self.phi!r})"
 
-    @without_flags
+    @outside_graphs
     def mean(self, x: Array, *, backend: str | None = None) -> Array:
         r"""Return the posterior mean :math:`\phi(x)^T (G + \lambda)^{-1} B`, (..., n) or (..., n, c)."""
         weights = self._spectrum.weights(self._penalties)
         return self._shape(cast_as(project(self.phi, x, weights, np.zeros(weights.shape[1]), backend), x))
 
+    @outside_graphs
     def variance(self, x: Array, *, backend: str | None = None) -> Array:
         r"""Return the posterior variance of the function, :math:`\sigma^2 \phi(x)^T (G + \lambda)^{-1} \phi(x)`.
 
@@ -85,6 +87,7 @@ class GaussianProcess(Posterior):
             values = values + lacking[..., None] * constant(xp, self.amplitude**2, turned.dtype, turned)
         return self._shape(cast_as(values, x))
 
+    @outside_graphs
     def covariance(self, x: Array, y: Array | None = None, *, backend: str | None = None) -> Array:
         r"""Return the posterior covariance of the function at rows x and at rows y, (..., n, k) or (..., n, k, c).
 
@@ -118,6 +121,7 @@ class GaussianProcess(Posterior):
             values = values + lacking[..., None] * constant(xp, self.amplitude**2, left.dtype, left)
         return self._shape(cast_as(values, x))
 
+    @outside_graphs
     def sample(self, x: Array, count: int, *, rng: RNG = None, backend: str | None = None) -> Array:
         r"""Return values of `count` functions of the posterior at rows x, (..., n, count) or (..., n, c, count).
 

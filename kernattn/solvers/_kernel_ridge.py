@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import (
     Array,
     Float64,
@@ -87,6 +88,7 @@ class KernelRidge(OfTargets):
         """Weights w of the points, (m,) or (m, c)."""
         return self._shape(self._weights)  # type: ignore[no-any-return]
 
+    @outside_graphs
     def predict(self, x: Array) -> Array:
         """Return predictions f(x) of rows (n, d), (n,) or (n, c) in the dtype of x."""
         namespace(x=x)

@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, Float64, frozen, without_flags
 from kernattn._arrays.plain import quiet
 from kernattn._runtime.checks import positive_integer
@@ -51,6 +52,7 @@ class Components:
         """Return the number of directions and the map."""
         return f"Components({len(self.variances)} directions, explained={self.explained.sum():.3f}, phi={self.phi!r})"
 
+    @outside_graphs
     def transform(self, x: Array, *, backend: str | None = None) -> Array:
         """Return the coordinates (phi(x) - mean)^T directions scales of rows, (..., n, k) in the dtype of x."""
         matrix = self.directions * self.scales

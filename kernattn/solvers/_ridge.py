@@ -8,6 +8,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, without_flags
 from kernattn._arrays.plain import quiet
 from kernattn._runtime.checks import boolean, one_of
@@ -115,11 +116,13 @@ class Ridge(OfTargets):
         """Return the fit of another penalty, a number or one for each target, from the same eigenvectors."""
         return _fit(self, check_penalties(penalty, self._spectrum))
 
+    @outside_graphs
     def predict(self, x: Array, *, backend: str | None = None) -> Array:
         """Return predictions phi(x)^T w + b, (..., n) or (..., n, c) in the dtype of x."""
         shift = self._spectrum.mean @ self._weights - self._spectrum.y_mean
         return self._shape(cast_as(project(self.phi, x, self._weights, shift, backend), x))
 
+    @outside_graphs
     def leverage(self, x: Array, *, backend: str | None = None) -> Array:
         r"""Return :math:`h(x) = \phi(x)^T (G + \lambda)^{-1} \phi(x)`, and 1 / n of the intercept: (..., n[, c]).
 

@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import (
     Array,
     Float64,
@@ -64,6 +65,7 @@ class SpectralClusters:
         """Return the number of clusters and the map."""
         return f"SpectralClusters({len(self.centres)} clusters, phi={self.phi!r})"
 
+    @outside_graphs
     def transform(self, x: Array, *, backend: str | None = None) -> Array:
         """Return rows of the leading eigenvectors, extended to x and scaled to length 1, (..., n, k) in the dtype of x.
 
@@ -71,6 +73,7 @@ class SpectralClusters:
         """
         return cast_as(self._embed(x, backend), x)
 
+    @outside_graphs
     def predict(self, x: Array, *, backend: str | None = None) -> Array:
         """Return the clusters of rows by Nystrom's extension of the eigenvectors, (..., n), integers.
 

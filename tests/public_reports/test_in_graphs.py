@@ -43,3 +43,30 @@ def test_steps_of_a_batch_in_a_graph_have_gradients():
     assert_allclose(out.detach(), alone.detach(), atol=1e-6)
     for one, other in zip(found, torch.autograd.grad(alone.square().sum(), given), strict=True):
         assert_allclose(one, other, atol=1e-5)
+
+
+GAUSSIAN = ka.random_features(ka.kernels.Gaussian(), 4, 8, rng=0)
+ON_THE_HOST = {
+    "kernel": lambda x, _: ka.kernels.Gaussian()(x, x),
+    "variance": lambda x, _: GAUSSIAN.variance(x[0], x),
+    "bias": lambda x, _: GAUSSIAN.bias(x[0], x),
+    "process": lambda x, process: process.mean(x) + process.variance(x),
+    "errors": lambda x, _: ka.metrics.gram_errors(x, x + 1).frobenius * x,
+}
+
+
+@pytest.fixture(scope="module")
+def process():
+    x, y = torch.eye(4).double().numpy(), torch.arange(4.0).double().numpy()
+    return ka.solvers.gp(ka.solvers.moments(x, GAUSSIAN, y=y), noise=0.1, amplitude=1.0)
+
+
+@pytest.mark.parametrize("name", ON_THE_HOST)
+def test_what_the_host_computes_is_not_traced(name, process):
+    """fferflo/einx#33: what the compiler traced of a library's own arrays failed in inference mode."""
+    call = ON_THE_HOST[name]
+    with torch.inference_mode():
+        x = rows(4, 4)[0].double()
+        wanted = call(2 * x, process)
+        torch._dynamo.reset()
+        assert_allclose(torch.compile(lambda x: call(2 * x, process), backend="eager")(x), wanted)

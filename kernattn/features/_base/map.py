@@ -278,16 +278,19 @@ class FeatureMap(ByContent):
         )
 
     @without_warnings
+    @_graphs.outside_graphs
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self._mean(*host_pairs(self.dim, x, y)), x)
 
     @without_warnings
+    @_graphs.outside_graphs
     def bias(self, x: Array, y: Array) -> Array:
         """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self._bias(*host_pairs(self.dim, x, y)), x)
 
     @without_warnings
+    @_graphs.outside_graphs
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self._variance(*host_pairs(self.dim, x, y)), x)
@@ -312,6 +315,7 @@ class FeatureMap(ByContent):
 
     @final
     @without_warnings
+    @_graphs.outside_graphs
     def num_features_for(self, x: Array, y: Array, *, error: float, probability: float) -> int:
         r"""Return an M for which :math:`P(|\phi(x)^T \phi(y) - k(x, y)| < \epsilon \text{ for all}) \ge p` is proven.
 

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, Float64, frozen, namespace, to_numpy64
 from kernattn._arrays.plain import quiet
 from kernattn._runtime.checks import (
@@ -77,6 +78,7 @@ class LinearModel(Scored):
         state = "converged" if self.converged else "NOT converged"
         return f"LinearModel({self.loss}, penalty={self.penalty:g}, {state}, phi={self.phi!r})"
 
+    @outside_graphs
     def predict(self, x: Array, *, backend: str | None = None) -> Any:
         """Return quantiles or means f(x), means of counts e^f(x) in the dtype of x, or labels on the host, (..., n)."""
         scores = self.scores(x, backend=backend)

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, Float64, frozen, like, to_numpy64
 from kernattn._arrays.plain import quiet
 from kernattn._runtime.checks import boolean, instance_of, positive_integer, positive_number
@@ -61,6 +62,7 @@ class Logistic(Scored):
         state = "converged" if self.converged else "NOT converged"
         return f"Logistic({len(self.classes)} classes, penalty={self.penalty:g}, {state}, phi={self.phi!r})"
 
+    @outside_graphs
     def predict_proba(self, x: Array, *, backend: str | None = None) -> Array:
         """Return probabilities of the classes, (..., n, k) in the dtype of x."""
         scores = self.scores(x, backend=backend)
@@ -69,6 +71,7 @@ class Logistic(Scored):
         chances = special.expit(np.stack([-host, host], axis=-1)) if two else special.softmax(host, axis=-1)
         return like(chances, scores)
 
+    @outside_graphs
     def predict(self, x: Array, *, backend: str | None = None) -> NDArray[Any]:
         """Return the likeliest labels, (..., n), on the host."""
         return likeliest(self.classes, to_numpy64(self.scores(x, backend=backend)))

@@ -6,6 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn.features import FeatureMap
 from kernattn.solvers._spectrum import cast_as, project
@@ -29,6 +30,7 @@ class Scored:
         """Intercept b, (k,) or (): 0 without one."""
         return self._shape(self._intercept)  # type: ignore[no-any-return]
 
+    @outside_graphs
     def scores(self, x: Array, *, backend: str | None = None) -> Array:
         """Return f(x) = phi(x)^T w + b, (..., n, k) of more than two classes, else (..., n), in the dtype of x."""
         return self._shape(cast_as(project(self.phi, x, self._weights, -self._intercept, backend), x))
