@@ -23,12 +23,18 @@ def check_rows(estimator: Any, x: Any, *y: Any, **options: Any) -> Any:
     """Check rows, and targets if given, as scikit-learn does; return float32 and float64 rows as they are, others as
     float64.
     """
-    if is_sparse(x) and not estimator._sparse_format:
+    sparse = "csr" if estimator._takes_sparse else False
+    if is_sparse(x) and not sparse:
         raise TypeError(
             "Sparse rows are not for landmarks by 'kmeans', precomputed kernels or kernels that are functions of your "
             "own. For these make them dense: X.toarray(), or fewer columns by scikit-learn's TruncatedSVD"
         )
-    return validate_data(estimator, x, *y, dtype=_floats(x), accept_sparse=estimator._sparse_format, **options)
+    return validate_data(estimator, x, *y, dtype=_floats(x), accept_sparse=sparse, **options)
+
+
+def is_named(value: Any, *names: str) -> bool:
+    """Say whether a parameter is one of these names: scikit-learn asks before anything is judged, of any value."""
+    return isinstance(value, str) and value in names
 
 
 def check_floats(x: Any) -> Array:

@@ -21,7 +21,7 @@ from kernattn.kernels import (
     Tanimoto,
 )
 from kernattn.sklearn._candidates import usual_of, usual_projection
-from kernattn.sklearn._inputs import check_rows, pick_labels, seed_of
+from kernattn.sklearn._inputs import check_rows, is_named, pick_labels, seed_of
 from kernattn.sklearn._kernel_parameters import MARK, change, nested_parameters
 
 SAMPLE = 2048  # rows that estimators shaped by data look at
@@ -88,9 +88,9 @@ def nystrom_map(kernel: Kernel | Literal["precomputed"], estimator: Any, method:
 
 def draw_map(estimator: Any, x: Array, kernel: Kernel, name: Any) -> FeatureMap:
     """Return the map of a kernel by a name, with the parameters of an estimator, drawn for rows x."""
-    if isinstance(name, str) and name in LANDMARKS:
+    if is_named(name, *LANDMARKS):
         return nystrom_map(kernel, estimator, name, x)
-    if not (isinstance(name, str) and name in ("auto", *ESTIMATORS)):
+    if not is_named(name, "auto", *ESTIMATORS):
         known = (*estimators(kernel), *LANDMARKS)
         hint = hint_at("estimator", name, known)
         raise ParameterError(
@@ -152,9 +152,9 @@ class MapEstimator(ToldKeywords, BaseEstimator):
         return self
 
     @property
-    def _sparse_format(self) -> str | bool:
-        """The format of sparse rows that the map takes; False where it takes none."""
-        return "csr"
+    def _takes_sparse(self) -> bool:
+        """Whether the map takes sparse rows, in CSR format."""
+        return True
 
     def _check_new(self, x: Any) -> Array:
         """Check rows that are given to a fitted estimator."""
@@ -163,7 +163,7 @@ class MapEstimator(ToldKeywords, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = bool(self._sparse_format)
+        tags.input_tags.sparse = self._takes_sparse
         return tags
 
 
@@ -182,9 +182,8 @@ class RandomMapEstimator(MapEstimator):
     _in_parts = False  # whether later rows may come, of which no landmark can be
 
     @property
-    def _sparse_format(self) -> str | bool:
-        given: object = self.estimator
-        return False if isinstance(given, str) and given == "kmeans" else "csr"
+    def _takes_sparse(self) -> bool:
+        return not is_named(self.estimator, "kmeans")
 
 
 class Classifier(ClassifierMixin, MapEstimator, ABC):

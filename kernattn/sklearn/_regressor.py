@@ -12,7 +12,7 @@ from kernattn._arrays.namespaces import Float64, to_numpy64
 from kernattn._runtime.checks import one_of
 from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_numbers, without_zeros
-from kernattn.sklearn._inputs import check_ridge, check_rows, check_weights
+from kernattn.sklearn._inputs import check_ridge, check_rows, check_weights, is_named
 from kernattn.solvers import linear_model
 
 LOSSES = "huber", "poisson", "quantile"
@@ -92,7 +92,7 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = self.loss == "poisson"
+        tags.target_tags.positive_only = is_named(self.loss, "poisson")
         return tags
 
 

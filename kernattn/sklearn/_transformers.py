@@ -12,7 +12,7 @@ from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import ParameterError
 from kernattn.features import LANDMARKS, FeatureMap, random_features
 from kernattn.kernels import Kernel, Polynomial
-from kernattn.sklearn._inputs import check_rows, seed_of
+from kernattn.sklearn._inputs import check_rows, is_named, seed_of
 from kernattn.sklearn._maps import (
     MapTransformer,
     RandomMapEstimator,
@@ -137,12 +137,11 @@ class NystromFeatures(_Features):
 
     @property
     def _is_precomputed(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return is_named(self.kernel, "precomputed")
 
     @property
-    def _sparse_format(self) -> str | bool:
-        takes_none = self._is_precomputed or self._of_pairs or self.method == "kmeans"
-        return False if takes_none else "csr"
+    def _takes_sparse(self) -> bool:
+        return not (self._is_precomputed or self._of_pairs or is_named(self.method, "kmeans"))
 
     @property
     def _of_pairs(self) -> bool:

@@ -6,8 +6,10 @@ from scipy import sparse
 
 pytest.importorskip("sklearn")
 
+from sklearn.utils import get_tags
+
 from kernattn.errors import DTypeError, ParameterError
-from kernattn.sklearn import FeatureGP, FeatureRidge
+from kernattn.sklearn import FeatureGP, FeatureRegressor, FeatureRidge, NystromFeatures
 
 X = np.random.default_rng(0).standard_normal((30, 2))
 GIVEN = {"num_features": 8, "lengthscale": 1.0, "random_state": 0}
@@ -32,3 +34,11 @@ def test_return_std_is_true_or_false():
 def test_targets_whose_squares_are_beyond_float64():
     with pytest.raises(ParameterError, match="y must"):
         FeatureGP(**GIVEN).fit(X, np.full((30, 2), 1e300))
+
+
+@pytest.mark.parametrize("made", [NystromFeatures(method=np.ones(2)), FeatureRegressor(loss=np.ones(2))])
+def test_a_name_that_is_an_array_is_refused_by_the_fit(made):
+    """scikit-learn asks what an estimator takes before that."""
+    get_tags(made)
+    with pytest.raises(ParameterError, match=r"(method|loss) must be one of"):
+        made.fit(X, X[:, 0])
