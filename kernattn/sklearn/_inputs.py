@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from kernattn._arrays.csr import is_sparse, numbers_of
 from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, indices, namespace, to_numpy64, widest
-from kernattn._runtime.checks import as_numbers, shown
+from kernattn._runtime.checks import as_numbers, shown, whole_number
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.solvers import Moments
 
@@ -49,6 +49,8 @@ def check_targets(
     if is_sparse(y):
         raise DTypeError(f"y must be dense targets; got {shown(y)}")
     x, y = check_rows(estimator, x, y, multi_output=True, y_numeric=True, **options)
+    if isinstance(y, np.ndarray) and y.dtype.kind not in "biuf":
+        raise DTypeError(f"y must hold real numbers; got {shown(y)}")
     return x, to_numpy64(y), check_weights(sample_weight, x, **options)
 
 
@@ -116,7 +118,7 @@ def signs_of(labels: Any, classes: Any) -> Float64:
 def seed_of(random_state: Any) -> int:
     """Return the seed that a random_state stands for: an integer is its own, a RandomState draws one."""
     if isinstance(random_state, int | np.integer):
-        return int(random_state)
+        return whole_number("random_state", int(random_state))
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 

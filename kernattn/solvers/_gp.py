@@ -17,7 +17,7 @@ from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import widen
+from kernattn.solvers._check import check_map_takes, widen
 from kernattn.solvers._draws import Draws, draw, sample
 from kernattn.solvers._gp_pullbacks import METHODS
 from kernattn.solvers._moments import Moments
@@ -109,6 +109,8 @@ class GaussianProcess(Posterior):
             If the map is a Nystrom map of a precomputed kernel, which does not know k(x, y).
         """
         kernel = self._kernel_beside()
+        if y is not None:
+            check_map_takes(self.phi, y, "y")
         nothing = np.zeros(len(self._spectrum.values))
         left = project(self.phi, x, self._spectrum.vectors, nothing, backend)
         right = left if y is None else project(self.phi, y, self._spectrum.vectors, nothing, backend)

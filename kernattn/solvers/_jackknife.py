@@ -11,7 +11,7 @@ from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import finite_number, instance_of, shown
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.solvers._check import check_beside, check_finite
+from kernattn.solvers._check import check_beside, check_finite, check_map_takes
 from kernattn.solvers._ridge import Ridge
 from kernattn.solvers._spectrum import BLOCK, project
 
@@ -98,6 +98,7 @@ def jackknife(
         check_floating(name, rows)
         if rows.ndim != 2:
             raise ShapeError(f"{name} must be (n, d); got shape {tuple(rows.shape)}")
+        check_map_takes(fit.phi, rows, name)
         check_finite(name, rows)
     n = x.shape[0]
     check_beside("y", y, n, columns=True)

@@ -197,6 +197,7 @@ def check_and_copy(x: Array, y: Array) -> tuple[Float64, Float64]:
     namespace(x=x, y=y)
     if x.ndim != 2:
         raise ShapeError(f"x must be (n, d); got shape {tuple(x.shape)}")
+    check_floating("x", x)
     check_beside("y", y, x.shape[0], columns=True)
     for name, array in (("x", x), ("y", y)):
         check_finite(name, array)
@@ -209,7 +210,9 @@ def _make_map(
     """Return the Nystrom map of a number of landmarks, of landmarks, or that is given: one of the three."""
     num_landmarks, landmarks, phi = given
     if sum(each is not None for each in given) != 1:
-        raise ParameterError("give one of num_landmarks, landmarks and phi, and no more")
+        names = zip(("num_landmarks", "landmarks", "phi"), given, strict=True)
+        known = " and ".join(name for name, each in names if each is not None)
+        raise ParameterError(f"give one of num_landmarks, landmarks and phi, and no more; got {known or 'none'}")
     if phi is not None:
         instance_of("phi", phi, Nystrom)
         if phi.kernel != kernel or phi.dim != rows.shape[1]:

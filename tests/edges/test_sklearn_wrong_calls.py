@@ -20,6 +20,11 @@ def test_arguments(made):
     for layout in (sparse.csr_array, sparse.coo_matrix):
         with pytest.raises(DTypeError, match="y must be dense targets; got"):
             made(**GIVEN).fit(X, layout(X))
+    for wrong in (np.array(["a"] * 30), np.zeros(30, "M8[s]"), np.zeros(30, "i4,f4")):
+        with pytest.raises(DTypeError, match="y must hold real numbers; got"):
+            made(**GIVEN).fit(X, wrong)
+    with pytest.raises(ParameterError, match="random_state must be a non-negative integer; got -1"):
+        made(**GIVEN | {"random_state": -1}).fit(X, X[:, 0])
     with pytest.raises(ParameterError, match="estimator must be"):
         made(estimator=np.ones(3), **GIVEN).fit(X, X[:, 0])
 

@@ -33,6 +33,13 @@ def test_of_rows():
     fit = ka.solvers.ridge(ka.solvers.moments(X, ka.features.elu1(), y=Y), 0.1)
     with pytest.raises(ParameterError, match=r"coverage must be at most 0\.967742 with 30 rows"):
         ka.solvers.jackknife(replace(fit, phi=Untouched()), X, x=X, y=Y, coverage=0.99)
+    with pytest.raises(KernattnError, match=r"^new must"):
+        ka.solvers.jackknife(replace(fit, phi=Untouched()), X[:0], x=X, y=Y)
+    for given, words in (({}, "none"), ({"num_landmarks": 3, "landmarks": X}, "num_landmarks and landmarks")):
+        with pytest.raises(ParameterError, match=f"give one of .*; got {words}$"):
+            ka.solvers.kernel_ridge(X, Y, ka.kernels.Gaussian(), penalty=0.1, **given)
+    with pytest.raises(KernattnError, match="x must have one of the dtypes"):
+        ka.solvers.kernel_ridge(X.astype(object), Y, ka.kernels.Gaussian(), penalty=0.1, num_landmarks=3)
     process = ka.solvers.gp(ka.solvers.moments(X, ka.features.elu1(), y=Y), noise=0.1, amplitude=1.0)
     with pytest.raises(ParameterError, match=r"coverage must be at most 0\.967742 with 30 rows"):
         ka.solvers.calibrate(replace(process, phi=Untouched()), x=X, y=Y, coverage=0.99)

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 import kernattn as ka
-from kernattn.errors import DTypeError, EmptyInputError, NoClosedForm, ParameterError, ShapeError
+from kernattn.errors import DTypeError, EmptyInputError, KernattnError, NoClosedForm, ParameterError, ShapeError
 from solvers.test_moments import MAPS, PHI, W, X, Y
 from xp import to_numpy
 
@@ -121,6 +121,10 @@ def test_refusals():
             ka.solvers.gp(m, noise=1.0, amplitude=given)
     with pytest.raises(ParameterError, match="noise must be numbers"):
         ka.solvers.gp(m, noise="evidence")
+    process = ka.solvers.gp(m, noise=1.0, amplitude=1.0)
+    for wrong in (True, X.astype(int), X[0], X[:0], X[:, :1]):
+        with pytest.raises(KernattnError, match=r"^y must"):
+            process.covariance(X, wrong)
     with pytest.raises(ShapeError, match="one for each of 2 targets"):
         ka.solvers.gp(m, noise=np.ones(3), amplitude=1.0)
     with pytest.raises(ParameterError, match="times the amplitude or more"):
