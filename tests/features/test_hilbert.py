@@ -242,6 +242,7 @@ def test_refusals():
         ({"num_features": 4, "error": 0.1}, "one of num_features and error"),
         ({}, "one of num_features and error"),
         ({"num_features": 0}, "num_features must be a positive integer"),
+        ({"num_features": b"x"}, "num_features must be a positive integer"),
         ({"num_features": (3, 3)}, "one for each of 1 axes"),
         ({"error": -1.0}, "error must be"),
         ({"num_features": 4, "boundary": 0.5}, "boundary must be 1 or more"),

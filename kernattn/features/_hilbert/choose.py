@@ -227,7 +227,7 @@ def _boxes(search: _Search, boundary: float | None) -> list[Box]:
 def _make_chooser(search: _Search, num_features: Any) -> Chosen:
     """Return a function that gives the indices of a box with these sides."""
     d = len(search.low)
-    if isinstance(num_features, Sequence) and not isinstance(num_features, str):
+    if isinstance(num_features, Sequence) and not isinstance(num_features, str | bytes):
         if len(num_features) != d:
             raise ParameterError(f"num_features must be a number, or one for each of {d} axes; got {num_features!r}")
         sizes = tuple(positive_integer("num_features", size) for size in num_features)
