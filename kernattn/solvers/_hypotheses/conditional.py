@@ -29,6 +29,7 @@ from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeEr
 from kernattn.solvers._hypotheses.on_moments import ROUNDING, SampleTest
 from kernattn.solvers._hypotheses.smoothers import (
     BLOCK,
+    LOOKED_AT,
     AdditiveSmoother,
     JointSmoother,
     Smoother,
@@ -210,15 +211,20 @@ def _choose(a: Array, b: Array, limited: Array, scored: Array, chosen: NDArray[n
     Scores of a sample are off by about n^(-1/2), which is felt where there is hardly any noise. Columns as they are
     can be bunched.
     """
-    xp, dim = namespace(limited=limited), limited.shape[2]
-    targets = xp.concat([a, b], axis=2)
+    xp, (n, dim) = namespace(limited=limited), limited.shape[1:]
+    targets, step = xp.concat([a, b], axis=2), -(-n // LOOKED_AT)
+    targets = targets[:, ::step, :] - xp.mean(targets[:, ::step, :], axis=1, keepdims=True)
     scales = [sqrt(dim / 2) * scale for scale in (SCALES if dim > 1 else (SCALE_OF_ONE_COLUMN, *SCALES))]
     found, costs = [], []
     for z in (limited, scored):
-        found.append([JointSmoother(z, _take(z, chosen), scale) for scale in scales])
+        found.append([JointSmoother(z[:, ::step, :], _take(z, chosen), scale) for scale in scales])
         along = [each.coordinates(targets) for each in found[-1]]
         costs.append(xp.sum(smooth(found[-1], along, targets).costs, axis=1))
-    return [one.where(costs[0] <= costs[1], other) for one, other in zip(*found, strict=True)]
+    mine = costs[0] <= costs[1]
+    if step == 1:
+        return [one.where(mine, other) for one, other in zip(*found, strict=True)]
+    z = xp.where(mine[:, None, None], limited, scored)
+    return [JointSmoother(z, _take(z, chosen), scale) for scale in scales]
 
 
 def _residuals(

@@ -15,7 +15,7 @@ from kernattn._runtime.lazy_scipy import special
 
 BLOCK = 1 << 20  # features that are held at once
 RANK = 1e-8  # of the largest eigenvalue of a kernel matrix or a covariance: the others are none
-LOOKED_AT = 2048  # rows at which gradients are taken
+LOOKED_AT = 2048  # rows at which gradients are taken, and z is chosen
 PENALTIES = np.geomspace(1e-5, 1e4, 37)
 
 
