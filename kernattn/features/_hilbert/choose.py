@@ -22,6 +22,7 @@ from kernattn.kernels._stationary import OfDifferences
 
 AXES = 4  # beyond, boxes hold too many eigenfunctions
 INSIDE = 32  # points of the domain between which errors are looked for, beside its corners and its centre
+ALONG = (33, 17, 9, 5)  # points along each axis of half a domain at which a row meets itself, by dimension
 NEAR = (0.01, 0.05, 0.15)  # of the way from a corner to the centre
 MARGINS = np.geomspace(0.2, 300.0, 32)  # between the domain and the ends, in lengthscales
 SLACK = 2.0  # times the error: a box or a number of features that is further off is not looked at
@@ -68,7 +69,7 @@ def hilbert(
         are taken, as NumPyro and PyMC do. Exactly one of this and `error` is given.
     error : float, optional
         The largest error :math:`|\phi(x)^T \phi(y) - k(x, y)|` on the domain, absolute: the fewest features that keep
-        it are taken, over sizes of the box.
+        it, at points that fill the domain, are taken, over sizes of the box.
     boundary : float, optional
         How many times as long as the domain the box is along each axis, 1 or more: the factor c of PyMC. None takes
         what makes the error least.
@@ -149,6 +150,11 @@ class _Search(NamedTuple):
         kernel, worst = self.kernel.pairs(points[first], points[second]), np.zeros(features.shape[1])
         for here in strips(len(first), BLOCK // features.shape[1]):
             sums = np.cumsum(features[first[here]] * features[second[here]], axis=1)
+            worst = np.maximum(worst, np.max(np.abs(sums - kernel[here, None]), axis=0))
+        same = _evenly(self.low, self.high)
+        kernel = self.kernel.pairs(same, same)
+        for here in strips(len(same), BLOCK // features.shape[1]):
+            sums = np.cumsum(phi(same[here]) ** 2, axis=1)
             worst = np.maximum(worst, np.max(np.abs(sums - kernel[here, None]), axis=0))
         return worst
 
@@ -284,3 +290,10 @@ def _points(low: Float64, high: Float64) -> Float64:
     near = [corners + step * (0.5 - corners) for step in NEAR]  # where the ends of the box are felt most
     unit = np.concatenate([corners, *near, np.full((1, d), 0.5), inside])
     return low + unit * (high - low)
+
+
+def _evenly(low: Float64, high: Float64) -> Float64:
+    """Return a grid between the centre and a corner: of a row with itself, errors are the same in all such parts."""
+    d = len(low)
+    axes = np.meshgrid(*[np.linspace(0.5, 1.0, ALONG[d - 1])] * d)
+    return low + np.stack(axes, axis=-1).reshape(-1, d) * (high - low)
