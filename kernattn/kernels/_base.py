@@ -46,9 +46,13 @@ class Kernel(ToldKeywords, Pairwise):
 
     @final
     def __mul__(self, other: Any) -> Product | Scaled:
-        if isinstance(other, Kernel):
-            return Product(_members(Product, self) + _members(Product, other))
-        return Scaled(other, self)
+        if not isinstance(other, Kernel):
+            return Scaled(other, self)
+        if isinstance(self, Scaled):  # a number stands before the product: random features of kernels of x - y see it
+            return self.factor * (self.kernel * other)
+        if isinstance(other, Scaled):
+            return other.factor * (self * other.kernel)
+        return Product(_members(Product, self) + _members(Product, other))
 
     @final
     def __rmul__(self, other: Any) -> Scaled:

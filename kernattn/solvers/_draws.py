@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from math import ceil
+from operator import add, mul
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -27,8 +30,8 @@ from kernattn._runtime.checks import instance_of, positive_integer, shown
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap, Nystrom, random_features
-from kernattn.features._spectral.spectra import has_spectrum, is_by_axes
-from kernattn.kernels import Kernel
+from kernattn.features._spectral.spectra import has_spectrum, is_by_axes, is_convolution
+from kernattn.kernels import Kernel, Product, Scaled, Sum
 from kernattn.kernels._pullbacks import pull
 from kernattn.solvers._check import check_map_takes, widen
 from kernattn.solvers._exact import solve_on_rows
@@ -195,7 +198,7 @@ def draw(process: Posterior, count: int, prior: FeatureMap | None, data: tuple[A
         return Draws(count, None, phi, None, None, nothing, _weights(process, count, source), process._vector)
     assert kernel is not None
     assert phi.landmarks is not None
-    psi = _features(kernel, phi.dim, source) if prior is None else prior
+    psi = _features(kernel, phi.dim, FEATURES, source) if prior is None else prior
     v = _of_prior(process, psi.num_features_of(phi.dim), count, source)
     root, log = phi._root("float64")
     weights = _weights(process, count, source) - (np.exp(log) * root).T @ (psi(phi.landmarks) @ v)
@@ -231,12 +234,18 @@ def _weights(process: Posterior, count: int, rng: np.random.Generator) -> Float6
     return spectrum.basis.combine(inner.reshape(len(inner), -1))
 
 
-def _features(kernel: Kernel, dim: int, rng: np.random.Generator) -> FeatureMap:
-    """Return random features of a kernel for functions of the prior."""
+def _features(kernel: Kernel, dim: int, number: int, rng: np.random.Generator) -> FeatureMap:
+    """Return random features of a kernel for functions of the prior, each member with the projection that it takes."""
+    if isinstance(kernel, Scaled):
+        return kernel.factor * _features(kernel.kernel, dim, number, rng)
+    if isinstance(kernel, Sum | Product) and not is_convolution(kernel):
+        count, by = len(kernel.kernels), add if isinstance(kernel, Sum) else mul
+        share = 2 * ceil((number / count if by is add else number ** (1 / count)) / 2)
+        return reduce(by, (_features(member, dim, share, rng) for member in kernel.kernels))
     if not has_spectrum(kernel):
-        return random_features(kernel, dim, FEATURES, rng=rng)
+        return random_features(kernel, dim, number, rng=rng)
     projection = "iid" if is_by_axes(kernel) else "sobol"
-    return random_features(kernel, dim, FEATURES, "trigonometric", projection, rng=rng)
+    return random_features(kernel, dim, number, "trigonometric", projection, rng=rng)
 
 
 def _of_prior(process: Posterior, features: int, count: int, rng: np.random.Generator) -> Float64:
@@ -261,7 +270,7 @@ def _at_the_data(
     if (data[1].ndim == 1) != process._vector or targets.shape[1] != c:
         wanted = f"({len(rows)},)" if process._vector else f"({len(rows)}, {c})"
         raise ShapeError(f"y of data must be {wanted}, as the targets of the process; got {tuple(data[1].shape)}")
-    psi = _features(kernel, rows.shape[1], rng) if prior is None else prior
+    psi = _features(kernel, rows.shape[1], FEATURES, rng) if prior is None else prior
     v = _of_prior(process, psi.num_features_of(rows.shape[1]), count, rng)
     left = targets[:, :, None] - (psi(rows) @ v).reshape(len(rows), c, count)
     left = left - process.noise[:, None] * rng.standard_normal(left.shape)

@@ -26,6 +26,7 @@ def test_algebra_is_flat_and_exact():
     assert a + (b + c) == K.Sum((a, b, c))
     assert a * b * c == K.Product((a, b, c))
     assert 2 * a == a * 2 == K.Scaled(2.0, a) == np.float64(2) * a
+    assert 2 * a * b == a * (2 * b) == 2 * (a * b) == K.Scaled(2.0, a * b)  # whose frequencies add, as a * b's do
     x = np.abs(np.random.default_rng(0).standard_normal((5, 3)))
     kernel = 2 * a + b * c
     np.testing.assert_array_equal(kernel(x, x[:2]), 2 * a(x, x[:2]) + b(x, x[:2]) * c(x, x[:2]))

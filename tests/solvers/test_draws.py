@@ -189,6 +189,26 @@ def test_locally_periodic_functions():
     np.testing.assert_allclose([here.std(), after.std()], np.sqrt(one.variance(new)), rtol=0.15)
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        9.0 * ka.kernels.Gaussian(8.0) * ka.kernels.Periodic(1.0) + ka.kernels.Polynomial(1) + ka.kernels.Matern(1.5),
+        0.5 * ka.kernels.Laplacian(),
+        ka.kernels.Polynomial(1, coef0=1.0) * (ka.kernels.Periodic() + ka.kernels.Gaussian()),
+    ],
+    ids=["sum", "multiple", "product"],
+)
+def test_functions_of_kernels_that_are_made_of_others(kernel):
+    """Each member has the projection that it takes, and the sizes of a sum's terms need not divide 2,048."""
+    x = np.linspace(0, 2, 30)[:, None]
+    phi = ka.features.nystrom(x, kernel, 10, rng=0)
+    one = ka.solvers.gp(ka.solvers.moments(x, phi, y=x[:, 0]), noise=0.1, amplitude=1.0)
+    far = np.array([[30.3]])
+    for data in (None, (x, x[:, 0])):
+        values = one.draw(400, data=data, rng=0)(far)
+        np.testing.assert_allclose(values.std(), np.sqrt(one.variance(far)[0]), rtol=0.2)
+
+
 @pytest.mark.parametrize("data", [False, True])
 def test_functions_beyond_the_dtype_of_rows(data):
     """Terms beyond float16 and weights beyond float32 make no NaN: functions are those of float64, cast."""
