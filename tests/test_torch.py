@@ -331,3 +331,23 @@ def test_old_names_of_the_door_warn_where_they_are_used():
     with pytest.warns(DeprecationWarning, match=r"phi\(x\), or phi\.key\(x\)") as caught:
         assert torch.equal(door.features(q, phi, keys=True), phi.key(q))
     assert caught[0].filename == __file__
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch.func.jvp's own
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_tangents_of_signed_features_are_those_of_differences(dtype):
+    """A normaliser below 1 bounds its row; PyTorch adds the tangent of a bound that is not met and takes it off."""
+    phi = maps.make("trigonometric-softmax")
+    q, k, v = inputs(grad=False)
+
+    def loss(q, k, v):
+        return ka.causal_linear_attention(q, k, v, phi)[0], ka.linear_attention(q, k, v, phi)
+
+    narrow = [x.to(dtype) for x in (q, k, v)]
+    found = torch.func.jvp(loss, tuple(narrow), (narrow[1], narrow[0], narrow[2]))[1]
+    step = 1e-6
+    ends = [loss(q + sign * step * k, k + sign * step * q, v + sign * step * v) for sign in (1, -1)]
+    for tangent, *pair in zip(found, *ends, strict=True):
+        wanted = (pair[0] - pair[1]) / (2 * step)
+        error = torch.linalg.norm(tangent.double() - wanted) / torch.linalg.norm(wanted)
+        assert error < (1e-6 if dtype == torch.float64 else 1e-2)

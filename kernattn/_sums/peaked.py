@@ -131,7 +131,7 @@ def quotient(xp: ModuleType, total: PeakedSum, dtype: Any) -> Array:
     z = xp.where(nothing, xp.ones_like(total.z[..., None]), total.z[..., None])
     most = float(own.max) * (1 - 4 * float(own.eps))
     limit = min(most, largest(dtype))
-    limit = limit * xp.minimum(xp.abs(z), xp.full_like(z, most / limit))
+    limit = limit * stop_gradient(xp.minimum(xp.abs(z), xp.full_like(z, most / limit)))  # whose tangents are huge
     s = xp.where(xp.isinf(total.s), total.s, xp.minimum(xp.maximum(total.s, -limit), limit))
     return xp.astype(xp.where(nothing, xp.zeros_like(s), s / z), dtype, copy=False)
 

@@ -10,6 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
+from kernattn._arrays.bridge import stop_gradient
 from kernattn._arrays.namespaces import (
     Array,
     Float64,
@@ -19,7 +20,6 @@ from kernattn._arrays.namespaces import (
     constant,
     namespace,
     placement,
-    to_numpy64,
 )
 from kernattn._arrays.shapes import strips
 from kernattn._sums.units import in_units, shift_octaves
@@ -101,17 +101,17 @@ class Rows:
         centre = None if np.all(scale == 1.0) else self._once("centre", self._centre)
         if centre is None:
             return self
-        c = constant(self.xp, centre, self.x.dtype, self.x)
+        c = self.xp.astype(centre, self.x.dtype, copy=False)
         y = self._once("moved", lambda: self.y - c)
         return replace(self, x=y if self.x is self.y else self.x - c, y=y)
 
-    def _centre(self) -> Float64 | None:
+    def _centre(self) -> Array | None:
         xp, axes = self.xp, tuple(range(self.y.ndim - 1))
         low, high = xp.min(self.y, axis=axes), xp.max(self.y, axis=axes)
         close = ((high / 2 <= low) | (low / 2 >= high)) & (xp.abs(low) <= self.reach)
         if not anywhere(close & (low != 0)):
             return None
-        return to_numpy64(xp.where(close, low, xp.zeros_like(low)))
+        return stop_gradient(xp.where(close, low, xp.zeros_like(low)))
 
     def near(self, scale: Float64) -> Rows | None:
         """Return the rows scale * x and scale * y, for a vector (d,); None where one is far."""
@@ -214,7 +214,8 @@ class Rows:
     def distance(self) -> Array:
         """Return :math:`|x - y|`, (..., n, k) or rowwise (...), whose square may be no float."""
         (size, root), unit = self._distance(), self._double
-        return unit * self.xp.minimum(size, self.largest / (unit * root)) * root
+        most = stop_gradient(self.largest / (unit * root))  # whose tangents are huge
+        return unit * self.xp.minimum(size, most) * root
 
     def log_distance(self) -> Array:
         r"""Return :math:`\log |x - y|`, (..., n, k) or rowwise (...)."""

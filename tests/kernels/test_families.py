@@ -275,3 +275,20 @@ def test_torch_differentiates(name):
     x = torch.tensor(rows(18, 4, 4), requires_grad=True)
     y = torch.tensor(rows(19, 3, 4))
     assert torch.autograd.gradcheck(lambda x: kernel(x, y), x)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch.func.jvp's own
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_torch_transforms(name):
+    """Rows to one side of 0, and a bound of distances that is not met."""
+    torch = pytest.importorskip("torch")
+    kernel = FAMILIES[name][0]
+    x, y, u = (torch.tensor(1 + rows(seed, 4, 4) / 9) for seed in (18, 19, 20))
+    out, tangent = torch.func.jvp(lambda x: kernel(x, y), (x,), (u,))
+    wanted, pull_back = torch.func.vjp(lambda x: kernel(x, y), x)
+    g = torch.tensor(rows(21, *out.shape))
+    torch.testing.assert_close(out, kernel(x, y))
+    torch.testing.assert_close(wanted, out)
+    torch.testing.assert_close(torch.sum(tangent * g), torch.sum(pull_back(g)[0] * u), rtol=1e-9, atol=1e-12)
+    given = x.clone().requires_grad_()
+    torch.testing.assert_close(pull_back(g)[0], torch.autograd.grad(kernel(given, y), given, g)[0])
