@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kernattn._arrays.namespaces import Array, namespace, zeros
-from kernattn._gradients.maps import MapGradients, check_differentiable
-from kernattn._gradients.recorded import like, of_map, pair, run_with_pullback
+from kernattn._gradients.maps import MapGradients, check_differentiable, map_gradients
+from kernattn._gradients.recorded import like, pair, run_with_pullback
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.checks import shown
-from kernattn._sums.cotangents import sum_onto
+from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import PeakedSum
 from kernattn.attention import WindowState
 from kernattn.attention._mechanisms.hybrid import within_segments
@@ -16,7 +16,8 @@ from kernattn.attention._mechanisms.scatterbrain import prepared_on
 from kernattn.attention._mechanisms.window import prepare_window
 from kernattn.attention._mechanisms.window_states import put_in_order
 from kernattn.errors import DTypeError, ParameterError
-from kernattn.features import FeatureMap
+from kernattn.features import FeatureMap, LearntMap
+from kernattn.features._learnt import beside, part_from_scale, times
 
 
 class ScatterBrainGradients(NamedTuple):
@@ -46,12 +47,12 @@ def scatterbrain(phi: FeatureMap, backend: str | None, **arguments: Any) -> tupl
     given, runs = prepared_on(phi=phi, **arguments)
     if given is None:
         raise ParameterError("vjp takes patterns whose rows see one stretch of keys each; PyTorch takes others")
-    (out, *_), pulled = run_with_pullback("hybrid", _of_specs(within_segments(given, runs)), backend, phi)
+    given = _of_specs(within_segments(given, runs))
+    (out, *_), pulled = _run(given, backend, phi)
 
     def pullback(cotangent: Any) -> ScatterBrainGradients:
         grads = pulled(like("the cotangent", cotangent, out), None)
-        sides = {name: arguments[name] for name in "qk"}
-        return ScatterBrainGradients(v=grads["v"], near_bias=grads["near_bias"], **of_map(phi, sides, grads))
+        return ScatterBrainGradients(**{name: grads[name] for name in ScatterBrainGradients._fields})
 
     return out, pullback
 
@@ -62,8 +63,8 @@ def window(
     """Return the outputs with a window, the state, and their pullback."""
     check_differentiable(phi)
     given, arrangement = prepare_window(phi=phi, **arguments)
-    given = _of_specs(within_segments(given, arrangement.runs))
-    (out, _, sums, *_), pulled = run_with_pullback("hybrid", given, backend, phi)
+    given = within_segments(given, arrangement.runs)
+    (out, _, sums, *_), pulled = _run(given, backend, phi)
     after = arrangement.state_after(given, sums, phi.fingerprint)
     mask, before, size = arrangement.mask, arguments["state"], arrangement.window
 
@@ -78,7 +79,6 @@ def window(
         sides, of_state = {}, {}
         for name in "kv":
             cotangent, x = grads[name], arguments[name]
-            cotangent = cotangent if name == "v" else cotangent.x
             if of_rows is not None:
                 cotangent = _with_last(cotangent, of_rows[name], after.present)
             cotangent = _put_back(cotangent, arrangement.whole)
@@ -86,13 +86,51 @@ def window(
                 of_state[name] = sum_onto(xp, cotangent[..., :size, :], tuple(getattr(before, name).shape))
                 cotangent = cotangent[..., size:, :]
             sides[name] = sum_onto(xp, cotangent, tuple(x.shape))
-        of_q = sum_onto(xp, _put_back(grads["q"].x, arrangement.order), tuple(arguments["q"].shape))
-        grads = grads | {"q": grads["q"]._replace(x=of_q), "k": grads["k"]._replace(x=sides["k"])}
+        of_q = sum_onto(xp, _put_back(grads["q"], arrangement.order), tuple(arguments["q"].shape))
         state = None if before is None else before._replace(s=grads["state"].s, z=grads["state"].z, **of_state)
-        rows = of_map(phi, {"q": arguments["q"], "k": arguments["k"]}, grads)
-        return WindowGradients(v=sides["v"], near_bias=grads["near_bias"], state=state, **rows)
+        return WindowGradients(of_q, sides["k"], sides["v"], grads["phi"], grads["near_bias"], state)
 
     return (arrangement.finish(out), after), pullback
+
+
+def _run(
+    given: tuple[Any, ...], backend: str | None, phi: FeatureMap
+) -> tuple[tuple[Any, ...], Callable[..., dict[str, Any]]]:
+    """Return the outputs of the op, and what makes cotangents by name: those of rows are arrays, and phi has its own.
+
+    Exact scores read the rows beside the features. So the lengthscale, which features alone have, gets its cotangent
+    from that of the frequencies; and the scale, by which all rows of the op were multiplied, from those of the rows.
+    """
+    of_features = isinstance(phi, LearntMap) and "lengthscale" in phi.numbers
+    outputs, pulled = run_with_pullback("hybrid", _of_specs(given), backend, phi, learn=of_features)
+    rest, ratio = part_from_scale(phi)
+
+    def pull_back(*cotangents: Any) -> dict[str, Any]:
+        grads = pulled(*cotangents)
+        sides = [(x, grads[name]) for name, x in zip("qk", given[:2], strict=True)]
+        numbers = map_gradients(rest, *sides)
+        if of_features:
+            numbers = numbers._replace(lengthscale=_of_lengthscale(rest, sides))
+        if ratio is not None:
+            numbers = numbers._replace(scale=map_gradients(phi, *sides).scale)
+        rows = {name: grads[name].x if ratio is None else times(grads[name].x, ratio) for name in "qk"}
+        return grads | rows | {"phi": numbers}
+
+    return outputs, pull_back
+
+
+def _of_lengthscale(phi: Any, sides: list[tuple[Array, MapCotangent]]) -> Array:
+    r"""Return :math:`dl_i = -(\sum_j \omega_{ji} d\omega_{ji} + 2 w_i dw_i) / l_i`, where w are the weights of rows."""
+    x = sides[0][0]
+    xp, number, total = namespace(x=x), beside(x, phi.numbers["lengthscale"]), 0.0
+    for name, power in (("omega", 1), ("row_weights", 2)):
+        for _, cotangent in sides:
+            if (part := getattr(cotangent, name)) is not None:
+                total = total + power * xp.sum(
+                    xp.reshape(part * beside(x, getattr(phi.spec, name)), (-1, x.shape[-1])), axis=0
+                )
+    total = -total / number
+    return xp.sum(total) if number.ndim == 0 else total
 
 
 def _of_specs(given: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -14,9 +14,12 @@ from kernattn.ops.records import RECORDS
 
 
 def run_with_pullback(
-    name: str, given: tuple[Any, ...], backend: str | None, phi: FeatureMap | None = None
+    name: str, given: tuple[Any, ...], backend: str | None, phi: FeatureMap | None = None, *, learn: bool = False
 ) -> tuple[tuple[Any, ...], Callable[..., dict[str, Any]]]:
-    """Return the outputs of an op, and what makes cotangents of its inputs, by name, from those of its outputs."""
+    """Return the outputs of an op, and what makes cotangents of its inputs, by name, from those of its outputs.
+
+    Those of a spec's numbers are among them where a map's are learnt, or where `learn` asks for them.
+    """
     record = RECORDS[name]
 
     def way(op: Op, like: Array) -> Callable[..., Any]:
@@ -24,7 +27,7 @@ def run_with_pullback(
 
     outputs = record.forward(way, given)
     kept = record.kept_of(outputs)
-    learn = phi is not None and learns(phi)
+    learn = learn or (phi is not None and learns(phi))
 
     def pull_back(*cotangents: Any) -> dict[str, Any]:
         return record.by_input(record.backward(way, learn, given, kept, cotangents))

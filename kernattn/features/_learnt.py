@@ -107,11 +107,7 @@ class LearntMap(FeatureMap):
 
     def _rows(self, x: Array) -> Array:
         """Return rows scaled as the kernel's new number asks, where frequencies are factors and cannot be."""
-        if kernel_folds(self):
-            return x
-        xp = namespace(x=x)
-        wide = accumulation_dtype(xp, x)
-        return xp.astype(xp.astype(x, wide, copy=False) * beside(x, kernel_ratio(self)), x.dtype)
+        return x if kernel_folds(self) else times(x, kernel_ratio(self))
 
     def _check_library(self, name: str, x: Array) -> None:
         """Raise unless x is of the library of the numbers; those of NumPy serve arrays of every library."""
@@ -137,6 +133,23 @@ def beside(x: Array, number: Array) -> Array:
     xp = namespace(x=x)
     wide = accumulation_dtype(xp, x)
     return constant(xp, number, wide, x) if isinstance(number, np.ndarray) else xp.astype(number, wide, copy=False)
+
+
+def times(x: Array, number: Array) -> Array:
+    """Return rows times a number of a map, in their dtype."""
+    xp = namespace(x=x)
+    return xp.astype(xp.astype(x, accumulation_dtype(xp, x), copy=False) * beside(x, number), x.dtype)
+
+
+def part_from_scale(phi: FeatureMap) -> tuple[FeatureMap, Array | None]:
+    """Return a map as it is without a learnt scale, and by what rows are multiplied in its place; None for nothing.
+
+    Rows that are multiplied give any function of :math:`s q^T k` the scale, features and exact scores alike.
+    """
+    if not isinstance(phi, LearntMap) or "scale" not in phi.numbers:
+        return phi, None
+    rest = {name: number for name, number in phi.numbers.items() if name != "scale"}
+    return LearntMap(phi.base, rest) if rest else phi.base, kernel_ratio(phi)
 
 
 def spec_numbers(phi: LearntMap) -> dict[str, Array]:

@@ -1,5 +1,7 @@
 """The way back through exact weights on a window and those of features before it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -100,3 +102,32 @@ def test_the_way_back_leaves_masked_tokens_out():
     np.testing.assert_allclose(found.phi.omega, wanted.phi.omega, rtol=1e-9, atol=1e-11)
     for name in "szkv":
         np.testing.assert_allclose(*(getattr(x.state, name) for x in (found, wanted)), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", ["window", "pattern", "taken off"])
+@pytest.mark.parametrize("name", ["scale", "lengthscale", "lengthscales"])
+def test_a_learnt_number_of_the_kernel(name, way):
+    """Exact scores have the scale that is learnt; no lengthscale is theirs, and its cotangent is of features alone."""
+    q, k, v = (x[:, 0, :, :20] for x in tokens(20, seed=6))
+    past, g = [x[:, 0] for x in tokens(9, seed=8)], np.random.default_rng(7).standard_normal((2, 2, 20, 3))
+    kernel = ka.kernels.Softmax() if name == "scale" else ka.kernels.Gaussian(2.0)
+    drawn = ka.random_features(kernel, 4, 16, "positive", rng=1)
+    number = {"scale": 0.4, "lengthscale": 1.6, "lengthscales": (1.0, 2.0, 3.0, 1.5)}[name]
+    number, name, options = np.asarray(number), name.rstrip("s"), {"causal": True}
+    run, options["pattern"] = A.scatterbrain_attention, ka.patterns.local(3, 0, dilation=2 if way == "taken off" else 1)
+    if way == "window":
+        run, options = A.window_attention, {"window": 5, "state": A.window_attention(*past, drawn, 5)[1]}
+
+    def loss(number, learn=ka.with_numbers):
+        made = run(q, k, v, learn(drawn, **{name: number}), **options)
+        return np.sum((made[0] if way == "window" else made) * g)
+
+    step = 1e-5 * np.random.default_rng(9).random(number.shape)
+    if way != "taken off":
+        _, pullback = ka.vjp(run, q, k, v, ka.with_numbers(drawn, **{name: number}), **options)
+        cotangent = getattr(pullback((g, None) if way == "window" else g).phi, name)
+        np.testing.assert_allclose(np.sum(cotangent * step), (loss(number + step) - loss(number - step)) / 2, rtol=1e-5)
+    if name == "scale":
+        options.pop("state", None)
+        same = loss(number, lambda phi, scale: replace(phi, kernel=ka.kernels.Softmax(float(scale))))
+        np.testing.assert_allclose(loss(number), same, rtol=1e-9)

@@ -31,6 +31,7 @@ from kernattn.attention._lowering import lowered, sums_of
 from kernattn.attention._shapes import leading
 from kernattn.errors import DTypeError, MixedLibraryError, ParameterError, ShapeError
 from kernattn.features import FeatureMap, LearntMap
+from kernattn.features._learnt import part_from_scale, times
 from kernattn.kernels import Softmax
 from kernattn.ops.hybrid import OP
 
@@ -40,6 +41,12 @@ def scale_of(phi: FeatureMap, dim: int) -> float:
     kernel = getattr(phi.base if isinstance(phi, LearntMap) else phi, "kernel", None)
     scale = kernel.scale if isinstance(kernel, Softmax) else None
     return float(dim**-0.5 if scale is None else scale)
+
+
+def with_scale(phi: FeatureMap, q: Array, k: Array) -> tuple[FeatureMap, Array, Array]:
+    """Return a map without its learnt scale, and rows multiplied in its place: exact scores have it, too."""
+    rest, ratio = part_from_scale(phi)
+    return (rest, q, k) if ratio is None else (rest, times(q, ratio), times(k, ratio))
 
 
 def bias_of(near_bias: Any, q: Array, k: Array, v: Array) -> Array | None:
@@ -74,7 +81,11 @@ def op_arguments(
     segment_ids: Array | None,
     near_bias: Array | None,
 ) -> tuple[Any, ...]:
-    """Return the op's arguments but `keep`: features stand in for the specs of maps that have none."""
+    """Return the op's arguments but `keep`: features stand in for the specs of maps that have none.
+
+    Where the map's scale is learnt, rows are multiplied in its place.
+    """
+    phi, q, k = with_scale(phi, q, k)
     queries, keys, q_spec, k_spec = lowered(phi, q, k, key_mask)
     specs: list[MapSpec | ScaledFeatures] = []
     for x, rows, spec, features in ((q, queries, q_spec, phi.scaled_query), (k, keys, k_spec, phi.scaled_key)):

@@ -19,6 +19,7 @@ from kernattn.attention._mechanisms.hybrid import (
     run_segments,
     scale_of,
     segment_runs,
+    with_scale,
 )
 from kernattn.attention._mechanisms.taken_off import taken_off
 from kernattn.attention._softmax import plan_of
@@ -107,6 +108,7 @@ def scatterbrain_attention(
         return run_segments(given, runs, backend)[0]
     plan, bias = plan_of(pattern, q, k, v, causal), bias_of(near_bias, q, k, v)
     k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)
+    phi, q, k = with_scale(phi, q, k)
     return taken_off(q, k, v, phi, scale_of(phi, q.shape[-1]), plan, causal, key_mask, bias, backend)
 
 

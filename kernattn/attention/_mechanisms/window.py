@@ -238,7 +238,8 @@ class Arrangement(NamedTuple):
     mask: Array | None  # of the tokens as they were given
     order: Array | None  # of the queries, where some are masked amid others
     runs: Any  # of segments, on the host, or None
-    whole: Array | None = None  # the order of keys, those of the state before them, where there is one of queries
+    whole: Array | None  # the order of keys, those of the state before them, where there is one of queries
+    keys: Array  # as they are remembered, in that order
 
     def finish(self, out: Array) -> Array:
         """Return outputs as the tokens were given, 0 where one is masked."""
@@ -251,8 +252,7 @@ class Arrangement(NamedTuple):
 
     def state_after(self, given: tuple[Any, ...], sums: PeakedSum, draw: int) -> WindowState:
         """Return the state after the op's tokens."""
-        _, k, v = given[:3]
-        mask = given[10]
+        k, v, mask = self.keys, given[2], given[10]
         xp = namespace(k=k)
         if self.runs is not None:
             last = host_constant(xp, self.runs == self.runs[..., -1:], k)
@@ -299,9 +299,8 @@ def prepare_window(
         segment_ids = host_constant(xp, ids, k)
     plan = window_plan(window, n, k.shape[-2])
     linear = None if state is None else state.linear
-    return op_arguments(q, k, v, phi, plan, plan, True, linear, mask, segment_ids, bias), Arrangement(
-        window, key_mask, order, ids, whole
-    )
+    given = op_arguments(q, k, v, phi, plan, plan, True, linear, mask, segment_ids, bias)
+    return given, Arrangement(window, key_mask, order, ids, whole, k)
 
 
 def _all_there(present: Array) -> bool:
