@@ -193,8 +193,9 @@ def _limited(rows: Float64) -> Float64:
 
 
 def _standard(rows: Float64) -> Float64:
-    rows = rows - np.mean(rows, axis=1, keepdims=True)
-    return rows / np.std(rows, axis=1, keepdims=True)
+    centred: Float64 = rows - np.mean(rows, axis=1, keepdims=True)
+    centred /= np.std(centred, axis=1, keepdims=True)
+    return centred
 
 
 def _like(beside: Array, rows: Float64) -> Array:
