@@ -351,3 +351,26 @@ def test_tangents_of_signed_features_are_those_of_differences(dtype):
         wanted = (pair[0] - pair[1]) / (2 * step)
         error = torch.linalg.norm(tangent.double() - wanted) / torch.linalg.norm(wanted)
         assert error < (1e-6 if dtype == torch.float64 else 1e-2)
+
+
+@pytest.mark.parametrize("backend", [None, "reference", "graph"])
+@pytest.mark.parametrize("projection", ["orthogonal", "hadamard"])
+def test_what_a_mask_hides_does_not_reach_a_learnt_scale(projection, backend):
+    """Rows that a learnt number multiplies: NaN times a cotangent of 0 is NaN."""
+    phi = ka.random_features(ka.kernels.Softmax(), 4, 8, "positive", projection, rng=0)
+    q, k, v = (torch.tensor(x) for x in np.random.default_rng(1).standard_normal((3, 2, 9, 4)))
+    mask = torch.arange(9) > 2
+    hidden = torch.where(mask[:, None], 0.0, torch.nan)
+
+    def loss(scale, k, v):
+        learnt, options = ka.with_numbers(phi, scale=scale), {"key_mask": mask}
+        options |= {"backend": None if backend == "graph" else backend}
+        near = ka.attention.window_attention(k, k, v, learnt, 3, **options)[0]
+        far = ka.causal_linear_attention(q, k, v, learnt, **options)[0]
+        return (near + far + ka.linear_attention(q, k, v, learnt, **options)).square().sum()
+
+    run = torch.compile(loss, backend="aot_eager", fullgraph=True) if backend == "graph" else loss
+    scale = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(run(scale, k + hidden, v + hidden), scale)
+    ends = [loss(scale.detach() + step, k, v) for step in (1e-6, -1e-6)]
+    torch.testing.assert_close(found, (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-6)

@@ -34,7 +34,7 @@ def lowered_queries(phi: FeatureMap, q: Array, peaks: int) -> tuple[Array | Scal
 def lowered_keys(phi: FeatureMap, k: Array, mask: Array | None = None) -> tuple[Array | ScaledFeatures, MapSpec | None]:
     """Return keys (..., n, d) beside their spec, or the features beside None of those that a mask (..., n) shows."""
     if phi.key_spec is not None:
-        return phi._rows(k), phi.key_spec
+        return phi._rows(k, mask), phi.key_spec
     return _compute_features(phi, zero_masked(k, mask), True), None
 
 
@@ -57,7 +57,7 @@ def lowered_token(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None
     """Return the query and the key of a token, (..., d), as the ops take them, and the two specs."""
     spec = phi.key_spec
     if spec is not None and spec is phi.query_spec:
-        return phi._rows(q), phi._rows(k), spec, spec
+        return phi._rows(q), phi._rows(k, mask), spec, spec
     mask = None if mask is None else mask[..., None]
     queries, keys, q_spec, k_spec = lowered(phi, q[..., None, :], k[..., None, :], mask)
     return _one(queries), _one(keys), q_spec, k_spec

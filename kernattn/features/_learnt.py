@@ -9,7 +9,15 @@ import array_api_compat as compat
 import numpy as np
 
 from kernattn._arrays.graphs import in_a_graph, traceable
-from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, constant, namespace, to_numpy64
+from kernattn._arrays.namespaces import (
+    Array,
+    accumulation_dtype,
+    check_floating,
+    constant,
+    namespace,
+    to_numpy64,
+    zero_masked,
+)
 from kernattn._maps.chains import Chains
 from kernattn._maps.learnt import NUMBERS, LearntSpec
 from kernattn._maps.spec import MapSpec, ScaledFeatures
@@ -105,9 +113,12 @@ class LearntMap(FeatureMap):
         kept = {name: getattr(spec, name) for name in ("amplitude", "row_form", "normalised")}
         return LearntSpec(spec.kind, **kept, base=spec, **numbers)
 
-    def _rows(self, x: Array) -> Array:
-        """Return rows scaled as the kernel's new number asks, where frequencies are factors and cannot be."""
-        return x if kernel_folds(self) else times(x, kernel_ratio(self))
+    def _rows(self, x: Array, mask: Array | None = None) -> Array:
+        """Return rows scaled as the kernel's new number asks, where frequencies are factors and cannot be.
+
+        What a mask hides is 0: the number's gradient has products of rows and their cotangents, of NaN and 0.
+        """
+        return x if kernel_folds(self) else times(zero_masked(x, mask), kernel_ratio(self))
 
     def _check_library(self, name: str, x: Array) -> None:
         """Raise unless x is of the library of the numbers; those of NumPy serve arrays of every library."""

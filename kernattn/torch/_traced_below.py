@@ -35,6 +35,8 @@ def run_op(name: str, in_place: bool, phi: FeatureMap, backend: str | None, give
     if isinstance(phi, LearntMap):
         numbers, ratio = _numbers(phi)
         if ratio is not None:
+            if given.get("key_mask") is not None:
+                given["k"] = torch.where(given["key_mask"][..., None], given["k"], 0.0)  # NaN has no gradient
             given |= {name: times(given[name], ratio) for name in ("q", "k", "x") if name in given}
     q_spec, k_spec, _ = admit_drawn(phi)._content
     specs = {"q_spec": q_spec, "k_spec": k_spec, "spec": given.get("spec")}

@@ -18,6 +18,7 @@ from kernattn._arrays.namespaces import (
     dtype_name,
     namespace,
     placement,
+    zero_masked,
 )
 from kernattn._arrays.plain import plain
 from kernattn._arrays.shapes import broadcast
@@ -43,10 +44,10 @@ def scale_of(phi: FeatureMap, dim: int) -> float:
     return float(dim**-0.5 if scale is None else scale)
 
 
-def with_scale(phi: FeatureMap, q: Array, k: Array) -> tuple[FeatureMap, Array, Array]:
+def with_scale(phi: FeatureMap, q: Array, k: Array, key_mask: Array | None) -> tuple[FeatureMap, Array, Array]:
     """Return a map without its learnt scale, and rows multiplied in its place: exact scores have it, too."""
     rest, ratio = part_from_scale(phi)
-    return (rest, q, k) if ratio is None else (rest, times(q, ratio), times(k, ratio))
+    return (rest, q, k) if ratio is None else (rest, times(q, ratio), times(zero_masked(k, key_mask), ratio))
 
 
 def bias_of(near_bias: Any, q: Array, k: Array, v: Array) -> Array | None:
@@ -85,10 +86,11 @@ def op_arguments(
 
     Where the map's scale is learnt, rows are multiplied in its place.
     """
-    phi, q, k = with_scale(phi, q, k)
+    phi, q, k = with_scale(phi, q, k, key_mask)
     queries, keys, q_spec, k_spec = lowered(phi, q, k, key_mask)
     specs: list[MapSpec | ScaledFeatures] = []
-    for x, rows, spec, features in ((q, queries, q_spec, phi.scaled_query), (k, keys, k_spec, phi.scaled_key)):
+    seen = k if keys is k or isinstance(keys, ScaledFeatures) else zero_masked(k, key_mask)
+    for x, rows, spec, features in ((q, queries, q_spec, phi.scaled_query), (seen, keys, k_spec, phi.scaled_key)):
         if isinstance(rows, ScaledFeatures):
             specs.append(rows)
         else:

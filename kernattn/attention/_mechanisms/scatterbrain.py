@@ -108,7 +108,7 @@ def scatterbrain_attention(
         return run_segments(given, runs, backend)[0]
     plan, bias = plan_of(pattern, q, k, v, causal), bias_of(near_bias, q, k, v)
     k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)
-    phi, q, k = with_scale(phi, q, k)
+    phi, q, k = with_scale(phi, q, k, None)
     return taken_off(q, k, v, phi, scale_of(phi, q.shape[-1]), plan, causal, key_mask, bias, backend)
 
 

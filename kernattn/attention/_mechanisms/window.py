@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.door import crossed_at_once
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, namespace, without_flags, zeros
+from kernattn._arrays.namespaces import Array, namespace, without_flags, zero_masked, zeros
 from kernattn._arrays.replay import Extreme, Witness
 from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import check_room, whole_number
@@ -40,6 +40,7 @@ from kernattn.attention._mechanisms.window_states import (
 from kernattn.attention._shapes import leading
 from kernattn.attention.patterns import local
 from kernattn.features import FeatureMap, LearntMap
+from kernattn.features._learnt import part_from_scale
 from kernattn.ops.dispatch import check_backend, missing
 from kernattn.ops.window_step import OP as STEP
 
@@ -299,6 +300,8 @@ def prepare_window(
         segment_ids = host_constant(xp, ids, k)
     plan = window_plan(window, n, k.shape[-2])
     linear = None if state is None else state.linear
+    if mask is not None and part_from_scale(phi)[1] is not None:
+        q = zero_masked(q, mask[..., k.shape[-2] - n :])
     given = op_arguments(q, k, v, phi, plan, plan, True, linear, mask, segment_ids, bias)
     return given, Arrangement(window, key_mask, order, ids, whole, k)
 

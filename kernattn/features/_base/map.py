@@ -207,8 +207,8 @@ class FeatureMap(ByContent):
     def _check_library(self, name: str, x: Array) -> None:
         """Raise where the map holds arrays of another library than that of rows x."""
 
-    def _rows(self, x: Array) -> Array:
-        """Return the rows that the specs are for: those given, unless a number that scales them is learnt."""
+    def _rows(self, x: Array, mask: Array | None = None) -> Array:
+        """Return the rows that the specs are for: where a number that scales them is learnt, 0 behind a mask (...)."""
         return x
 
     @final
