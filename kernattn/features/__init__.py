@@ -126,7 +126,7 @@ __getattr__ = old_names(
         "RowForm": f"{__name__}.QuadraticForm",
         "Tensor": f"{__name__}.TensorProduct",
         "concatenate": ("phi1 + phi2", lambda *maps: Concatenated(maps)),
-        "multiple": ("c * phi", ScaledMap),
+        "multiple": ("c * phi", lambda factor, phi: factor * phi),
         "optimal_tilt": ("what random_features(kernel, ..., 'optimal_positive', data=) takes", _tilts.best_tilt),
         "optimal_tilts": (
             "what random_features(kernel, ..., 'favor_sharp', data=) takes",

@@ -43,7 +43,10 @@ def __dir__() -> list[str]:
 __getattr__ = old_names(
     __name__,
     {
-        "row_kl": ("kernattn.metrics.attention_kl(estimate, exact)", lambda p, q: attention_kl(q, p)),  # the old order
+        "row_kl": (  # the old order
+            "kernattn.metrics.attention_kl(estimate, exact)",
+            lambda exact, estimate: attention_kl(estimate, exact),
+        ),
         "settled": "kernattn.metrics._settled.where_settled",
         "tilted_moment": "kernattn.metrics._tilted.tilted_moment",
     },

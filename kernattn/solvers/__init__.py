@@ -7,8 +7,6 @@ moments that are of different draws of a map. A bar of `progress` takes tqdm, el
 
 from __future__ import annotations
 
-from operator import add
-
 from kernattn._runtime.deprecated import old_names
 from kernattn.solvers._accumulate import accumulate
 from kernattn.solvers._calibrate import calibrate
@@ -78,6 +76,6 @@ def __dir__() -> list[str]:
 
 __getattr__ = old_names(
     __name__,
-    {"cg": "kernattn.solvers._old.cg", "merge": ("a + b", add)},
+    {"cg": "kernattn.solvers._old.cg", "merge": ("a + b", lambda a, b: a + b)},
     calls={"cg": "kernattn.solvers.kernel_ridge(x, y, kernel, penalty=, num_landmarks=)"},
 )

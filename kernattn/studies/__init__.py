@@ -56,6 +56,8 @@ __getattr__ = old_names(
     __name__,
     {"look": "kernattn.studies.line_style", "MissingExtra": "kernattn.errors.MissingExtra"},
     gone={
+        "AttentionSettings": 'the options of study("attention", out, axes=, draws=, precision=, seed=, quick=)',
+        "attention_study": 'study("attention", out, axes=, draws=, precision=, seed=, data=)',
         "regrets": "measure_regrets of examples/plot_regret.py",
         "regret_table": "a function of examples/plot_regret.py",
     },

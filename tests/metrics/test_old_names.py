@@ -11,6 +11,8 @@ def test_row_kl_keeps_its_order():
     with pytest.warns(DeprecationWarning, match=r"row_kl is now kernattn\.metrics\.attention_kl\(estimate, exact\)"):
         found = ka.metrics.row_kl(p, q)
     np.testing.assert_array_equal(found, ka.metrics.attention_kl(q, p))
+    with pytest.warns(DeprecationWarning, match="row_kl"):
+        np.testing.assert_array_equal(ka.metrics.row_kl(estimate=q, exact=p), found)
     with pytest.warns(DeprecationWarning, match=r"attention_mse\(out=\) is now estimate="):
         assert ka.metrics.attention_mse(out=p, exact=q) == ka.metrics.attention_mse(p, q)
 

@@ -28,7 +28,7 @@ def test_cg(landmarks):
 
 def test_merge():
     with warns(r"merge is now a \+ b"):
-        assert ka.solvers.merge(M, M).n == 80
+        assert ka.solvers.merge(M, M).n == ka.solvers.merge(a=M, b=M).n == 80
 
 
 def test_keywords_and_fields():

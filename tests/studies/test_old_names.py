@@ -3,6 +3,7 @@
 import pytest
 
 import kernattn as ka
+import kernattn.bench
 
 
 def test_an_old_name_warns_and_is_the_new_thing():
@@ -16,6 +17,15 @@ def test_what_has_moved_into_an_example_is_named(name):
         getattr(ka.studies, name)
 
 
-def test_what_is_gone_is_no_attribute():
-    with pytest.raises(AttributeError, match="no attribute 'attention_study'"):
-        ka.studies.attention_study  # noqa: B018
+@pytest.mark.parametrize("name", ["attention_study", "AttentionSettings"])
+def test_what_is_gone_says_what_to_call(name):
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; it is now .*study\(\"attention\", out, axes="):
+        getattr(ka.studies, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "now"), [("cases", "bench.cases"), ("bench", "bench.race_cases"), ("cpu", "bench.cpu")]
+)
+def test_what_has_left_the_package_is_named(name, now):
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; it is now {now}.* in docs/bench"):
+        getattr(kernattn.bench, name)
