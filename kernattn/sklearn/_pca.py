@@ -15,10 +15,11 @@ from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import random_features
 from kernattn.kernels import Gaussian
 from kernattn.sklearn._candidates import usual_of
-from kernattn.sklearn._inputs import array_beside, check_floats, check_rows, check_weights, seed_of
+from kernattn.sklearn._inputs import array_beside, check_floats, check_rows, check_weights, lowest_ridge, seed_of
 from kernattn.sklearn._maps import MapTransformer
 from kernattn.sklearn._on_moments import OnMoments
 from kernattn.solvers import Components, Moments, Ridge, moments, pca, ridge, whiten
+from kernattn.solvers._ridge import choose
 
 
 def _has_inverse(estimator: Any) -> bool:
@@ -47,7 +48,8 @@ class FeaturePCA(MapTransformer, OnMoments):
         Whether `fit` also learns the way back, for `inverse_transform`. It reads the rows, which are dense, once more.
     alpha : float or None
         The ridge of the way back, on the sum over rows, 1 as in scikit-learn's `KernelPCA`; None takes that of the
-        largest evidence, which is often better, and which takes a weight for one over a variance, not for a count.
+        largest evidence, but not below 1e-5 of the features' mean squared norm. It is often better, and takes a weight
+        for one over a variance, not for a count.
 
     Attributes
     ----------
@@ -108,7 +110,10 @@ class FeaturePCA(MapTransformer, OnMoments):
         z, counts = self._coordinates(x), array_beside(x, weights)
         kernel = Gaussian(usual_of(z, counts))
         psi = random_features(kernel, z.shape[1], self.num_features, rng=seed_of(self.random_state))
-        return ridge(moments(z, psi, y=x, weights=counts), self.alpha)
+        m = moments(z, psi, y=x, weights=counts)
+        if self.alpha is None:  # coordinates of few rows often have no noise, of which nobody need be warned
+            return choose(m, "evidence", True, lowest_ridge(m))
+        return ridge(m, self.alpha)
 
     @property
     def explained_variance_(self) -> Float64:

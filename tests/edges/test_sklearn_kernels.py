@@ -146,6 +146,13 @@ def test_ways_back_from_components():
     np.testing.assert_allclose(other.inverse_transform(z), one.inverse_transform(z), rtol=1e-4, atol=1e-4)
 
 
+def test_a_way_back_that_is_chosen_is_none_of_rounding():
+    """Few categories have coordinates without noise, by whose evidence no ridge is small enough."""
+    rows = np.random.default_rng(1).integers(0, 2, (200, 5)).astype(float)
+    one = FeaturePCA(5, num_features=64, fit_inverse_transform=True, alpha=None, random_state=0).fit(rows)
+    assert np.min(one.inverse_.penalty) > 0.99e-5
+
+
 def test_ways_back_that_are_refused():
     one = FeaturePCA(2, num_features=16, fit_inverse_transform=True, random_state=0).fit(X, sample_weight=W)
     with pytest.raises(ShapeError, match=r"X must be \(n, 2\), coordinates"):
