@@ -35,6 +35,21 @@ def test_graphs_are_whole(backend):
                 torch.testing.assert_close(x, y)
 
 
+@pytest.mark.parametrize("name", ["softmax_attention", "causal_linear_attention", "gated_linear_attention"])
+def test_a_function_that_is_compiled_itself(name):
+    torch.compiler.reset()
+    run, given, options = getattr(ka, name), inputs(2, n=5), {}
+    if name == "causal_linear_attention":
+        options["phi"] = maps.make("elu1")
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    got, wanted = (each(*given, **options) for each in (compiled, run))
+    if name != "softmax_attention":
+        got, wanted = got[0], wanted[0]
+    torch.testing.assert_close(got, wanted)
+    for x, y in zip(*(torch.autograd.grad(each.sum(), given) for each in (got, wanted)), strict=True):
+        torch.testing.assert_close(x, y)
+
+
 def test_steps_in_a_graph_write_to_their_state():
     phi, (q, k, v) = maps.make("positive-softmax"), inputs(2, grad=False)
 

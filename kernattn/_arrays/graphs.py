@@ -39,6 +39,21 @@ def traced_as(namesake: Callable[..., Any]) -> Callable[[F], F]:
     return mark
 
 
+def _compiled_as(namesake: Callable[..., Any]) -> Callable[[F], F]:
+    """Let graphs call another function, and begin with it where this one is compiled itself; methods would lose self.
+
+    What is compiled is kept by code, so each function has code of its own.
+    """
+
+    def mark(function: F) -> F:
+        namesake.__code__ = namesake.__code__.replace(co_name=function.__name__)
+        function._torchdynamo_orig_callable = namesake  # type: ignore[attr-defined]
+        function._torchdynamo_wrapper_id = id(function)  # type: ignore[attr-defined]
+        return traced_as(namesake)(function)
+
+    return mark
+
+
 def query(phi: Any, *args: Any, **kwargs: Any) -> Any:
     """Call the namesake of the method: one that closes over a name, the compiler looks for in the method."""
     _load()
@@ -64,7 +79,7 @@ def traceable(name: str) -> Callable[[F], F]:
         _load()
         return getattr(LOADED["graphs"], name)(*args, **kwargs)
 
-    return traced_as(namesake)
+    return _compiled_as(namesake)
 
 
 def traceable_member(name: str) -> Callable[[F], F]:
@@ -74,7 +89,7 @@ def traceable_member(name: str) -> Callable[[F], F]:
         _load()
         return LOADED["graphs"].member(name, args, kwargs)
 
-    return traced_as(namesake)
+    return _compiled_as(namesake)
 
 
 def outside_graphs(function: F) -> F:
