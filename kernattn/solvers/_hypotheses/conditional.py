@@ -193,9 +193,10 @@ def _limited(rows: Float64) -> Float64:
 
 
 def _standard(rows: Float64) -> Float64:
-    centred: Float64 = rows - np.mean(rows, axis=1, keepdims=True)
-    centred /= np.std(centred, axis=1, keepdims=True)
-    return centred
+    """Return columns (b, n, d) with mean 0 and variance 1."""
+    rows = rows - np.mean(rows, axis=1, keepdims=True)
+    standard: Float64 = rows / np.std(rows, axis=1, keepdims=True)
+    return standard
 
 
 def _like(beside: Array, rows: Float64) -> Array:
