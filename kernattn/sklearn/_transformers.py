@@ -69,7 +69,7 @@ class RandomFeatures(RandomMapEstimator, _Features):
         to 2,048 of the rows, evenly spaced.
     projection : str, Projection or None
         A name in `kernattn.projections.PROJECTIONS`, or a spec. None is "orthogonal", but "iid" for Cauchy, Laplacian,
-        Sech and SkewedChi2, whose frequencies are drawn axis by axis.
+        Periodic, Sech and SkewedChi2, whose frequencies are drawn axis by axis.
     random_state : int, RandomState or None
         Source of the draw; an integer draws what ``rng`` draws with it. None takes NumPy's global state.
 

@@ -62,7 +62,7 @@ def random_features(
         none of pairs.
     projection : str or Projection
         A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms; norms "chi" are those of
-        the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Sech and SkewedChi2 have frequencies drawn
+        the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Periodic, Sech and SkewedChi2 draw theirs
         axis by axis and take "iid" only; AdditiveChi2, Polynomial and Tanimoto have none and leave it at its
         default, but for "gaussian_sketch", whose weights are "iid" or "orthogonal".
     data : (n, d) array or pair of such, optional
