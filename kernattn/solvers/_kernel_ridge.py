@@ -1,4 +1,4 @@
-"""Kernel ridge regression by conjugate gradients: on landmarks, or exact, with no more than M^2 numbers held."""
+"""Kernel ridge regression by conjugate gradients: on landmarks, or exact, with M^2 numbers held or a factor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ from kernattn._arrays.namespaces import (
     without_flags,
 )
 from kernattn._arrays.plain import quiet
-from kernattn._runtime.checks import boolean, instance_of, one_of, positive_integer, positive_number, shown
+from kernattn._runtime.checks import (
+    boolean,
+    check_room,
+    instance_of,
+    one_of,
+    positive_integer,
+    positive_number,
+    shown,
+)
 from kernattn._runtime.deprecated import old_attribute
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar, has_bar
@@ -30,6 +38,7 @@ from kernattn.features._data import checked_data
 from kernattn.kernels import Kernel
 from kernattn.solvers._check import check_beside, check_finite, widen
 from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_gradients
+from kernattn.solvers._factor import invert_on_rows, pays
 from kernattn.solvers._preconditioners import invert, invert_on_landmarks, invert_root, sum_kernel
 from kernattn.solvers._spectrum import cast_as
 from kernattn.solvers._sums import moments
@@ -37,6 +46,7 @@ from kernattn.solvers._targets import OfTargets
 
 FEW = 4096  # landmarks, up to which sums over all rows cost less than the dozen steps that they save
 SAMPLE, PART = 4, 8  # beyond, the preconditioner is made of so many rows a landmark, and of this part of all rows
+Given = tuple[Any, Any, Any]  # a number of landmarks, landmarks, a map
 
 
 @final
@@ -52,7 +62,7 @@ class KernelRidge(OfTargets):
     points : (m, d) numpy.ndarray
         The points p, float64: the landmarks, or all rows where the fit is exact.
     landmarks : (m, d) numpy.ndarray
-        The landmarks; of an exact fit, those of the preconditioner.
+        The landmarks; of an exact fit, those of the preconditioner, and all rows where a factor is it.
     penalty : float
         The penalty lambda.
     residuals : (iterations + 1, c) numpy.ndarray
@@ -126,10 +136,13 @@ def kernel_ridge(
 
     ridge regression on the features of a `Nystrom` map without an intercept, at two products of an n x m kernel matrix
     a step. The preconditioner is the Cholesky factor of sums over rows, which fits landmarks of every method: over all
-    of them up to 4,096 landmarks, where a step or two remain, else over a sample. With `exact` the points are all rows,
-    (K + lambda) w = y, a product of the n x n matrix a step, and the landmarks make the preconditioner (Diaz, Epperly,
-    Frangella, Tropp and Webber 2023): "rpcholesky" is then the method to take. Kernel matrices are never held, and all
-    is computed in float64.
+    of them up to 4,096 landmarks, where a step or two remain, else over a sample. All is computed in float64.
+
+    With `exact` the points are all rows, (K + lambda) w = y. Without landmarks a factor of the matrix solves it, n^2
+    numbers that are held, and one step says whether it was exact. With them no kernel matrix is held, a step is a
+    product of the n x n matrix, and landmarks make the preconditioner (Diaz, Epperly, Frangella, Tropp and Webber
+    2023): "rpcholesky" is then the method to take. A number of landmarks of 2,048 rows at most is no reason for steps:
+    the factor takes less time.
 
     The penalty is on the sum over rows, as in `ridge`, where Falkon's lambda is on the mean: n times that. Targets
     should be centred, as there is no intercept.
@@ -145,7 +158,8 @@ def kernel_ridge(
     penalty : float
         The penalty lambda, above the rounding of the sums.
     num_landmarks : int, optional
-        The number m of landmarks, chosen by `method`. Exactly one of this, `landmarks` and `phi` is given.
+        The number m of landmarks, chosen by `method`. Exactly one of this, `landmarks` and `phi` is given; none, too,
+        where the fit is exact.
     landmarks : array, optional
         The landmarks: points (m, d), or indices of rows (m,).
     phi : Nystrom, optional
@@ -181,14 +195,22 @@ def kernel_ridge(
     has_bar("kernel_ridge", progress)  # else what it lacks shows after the choice of landmarks
     rows, targets = check_and_copy(x, y)
     source = generator(rng)
-    phi = _make_map(kernel, rows, (num_landmarks, landmarks, phi), one_of("method", method, LANDMARKS), source)
-    assert phi.landmarks is not None
-    solve = _solve_on_rows if exact else _solve_on_landmarks
+    given = num_landmarks, landmarks, phi
+    _check_landmarks(given, len(rows), exact)
+    one_of("method", method, LANDMARKS)
+    inverse = _invert_by_factor(kernel, rows, targets.shape[1], penalty, given) if exact else None
+    phi = _make_map(kernel, rows, given, method, source) if inverse is None else None
+    chosen = frozen(rows) if phi is None else phi.landmarks
+    assert chosen is not None
     with bar("kernel_ridge", progress, unit="iteration", total=max_iterations) as shown_iterations:
         stop = Stop(tolerance, max_iterations, shown_iterations)
-        weights, residuals, converged = solve(phi, rows, targets, penalty, stop, source)
-    points = frozen(rows) if exact else phi.landmarks
-    fields = (kernel, points, phi.landmarks, penalty, frozen(residuals), converged, frozen(weights))
+        if exact:
+            inverse = inverse or _precondition_rows(phi, rows, penalty)
+            weights, residuals, converged = _solve_on_rows(kernel, rows, targets, penalty, inverse, stop)
+        else:
+            weights, residuals, converged = _solve_on_landmarks(phi, rows, targets, penalty, stop, source)
+    points = frozen(rows) if exact else chosen
+    fields = (kernel, points, chosen, penalty, frozen(residuals), converged, frozen(weights))
     return KernelRidge(*fields, y.ndim == 1)
 
 
@@ -204,15 +226,36 @@ def check_and_copy(x: Array, y: Array) -> tuple[Float64, Float64]:
     return checked_data(x, name="x"), to_numpy64(y).reshape(x.shape[0], -1)
 
 
-def _make_map(
-    kernel: Kernel, rows: Float64, given: tuple[Any, Any, Any], method: str, rng: np.random.Generator
-) -> Nystrom:
-    """Return the Nystrom map of a number of landmarks, of landmarks, or that is given: one of the three."""
-    num_landmarks, landmarks, phi = given
-    if sum(each is not None for each in given) != 1:
+def _check_landmarks(given: Given, n: int, exact: bool) -> None:
+    """Raise unless a number of landmarks, landmarks or a map is given, or nothing where the fit is exact."""
+    count = sum(each is not None for each in given)
+    if count > 1 or (count == 0 and not exact):
         names = zip(("num_landmarks", "landmarks", "phi"), given, strict=True)
         known = " and ".join(name for name, each in names if each is not None)
-        raise ParameterError(f"give one of num_landmarks, landmarks and phi, and no more; got {known or 'none'}")
+        raise ParameterError(
+            f"give one of num_landmarks, landmarks and phi, and no more; with exact=True none will do; got {known or 'none'}"
+        )
+    if given[0] is not None and positive_integer("num_landmarks", given[0]) > n:
+        raise ParameterError(f"num_landmarks must be at most the {n} rows; got {shown(given[0])}")
+
+
+def _invert_by_factor(kernel: Kernel, rows: Float64, c: int, penalty: float, given: Given) -> Operator | None:
+    """Return the inverse by a factor of the matrix: without landmarks, or of so few rows that it takes less time."""
+    num_landmarks, landmarks, phi = given
+    asked = num_landmarks is landmarks is phi is None
+    if asked:
+        check_room("the kernel's matrix", (len(rows), len(rows)))
+    elif num_landmarks is None or not pays(len(rows), c):
+        return None
+    inverse = invert_on_rows(kernel, rows, penalty)
+    if asked and inverse is None:
+        raise ParameterError(f"penalty must be above the rounding of the kernel's matrix; got {penalty:g}")
+    return inverse
+
+
+def _make_map(kernel: Kernel, rows: Float64, given: Given, method: str, rng: np.random.Generator) -> Nystrom:
+    """Return the Nystrom map of a number of landmarks, of landmarks, or that is given."""
+    num_landmarks, landmarks, phi = given
     if phi is not None:
         instance_of("phi", phi, Nystrom)
         if phi.kernel != kernel or phi.dim != rows.shape[1]:
@@ -222,8 +265,6 @@ def _make_map(
         if not getattr(landmarks, "ndim", 0):
             raise DTypeError(f"landmarks must be points (m, d) or indices (m,); got {shown(landmarks)}")
         return nystrom(rows, kernel, landmarks=landmarks)
-    if positive_integer("num_landmarks", num_landmarks) > len(rows):
-        raise ParameterError(f"num_landmarks must be at most the {len(rows)} rows; got {shown(num_landmarks)}")
     return nystrom(rows, kernel, num_landmarks, method=method, rng=rng)
 
 
@@ -257,21 +298,27 @@ def _invert_features(phi: Nystrom, rows: Float64, scale: float, penalty: float) 
     return invert(gram, penalty, float(np.finfo(float).eps * np.linalg.norm(gram)))
 
 
-def _solve_on_rows(
-    phi: Nystrom, rows: Float64, targets: Float64, penalty: float, stop: Stop, rng: np.random.Generator
-) -> tuple[Float64, Float64, bool]:
-    """Solve (K + lambda) w = y, with (Phi Phi^T + lambda)^-1 = (1 - Phi (Phi^T Phi + lambda)^-1 Phi^T) / lambda."""
+def _precondition_rows(phi: Nystrom, rows: Float64, penalty: float) -> Operator:
+    """Return the product with (Phi Phi^T + lambda)^-1 = (1 - Phi (Phi^T Phi + lambda)^-1 Phi^T) / lambda."""
     kernel, root, landmarks = phi.kernel, invert_root(phi), phi.landmarks
     assert kernel is not None
     inverse = _invert_features(phi, rows, 1.0, penalty)
-
-    def product(v: Float64) -> Float64:
-        sums: Float64 = kernel.matmul(rows, None, v)
-        return sums + penalty * v
 
     def precondition(r: Float64) -> Float64:
         inner = inverse(root.T @ kernel.matmul(landmarks, rows, r))
         near: Float64 = kernel.matmul(rows, landmarks, root @ inner)
         return (r - near) / penalty
+
+    return precondition
+
+
+def _solve_on_rows(
+    kernel: Kernel, rows: Float64, targets: Float64, penalty: float, precondition: Operator, stop: Stop
+) -> tuple[Float64, Float64, bool]:
+    """Solve (K + lambda) w = y."""
+
+    def product(v: Float64) -> Float64:
+        sums: Float64 = kernel.matmul(rows, None, v)
+        return sums + penalty * v
 
     return conjugate_gradients(product, targets, precondition, stop)

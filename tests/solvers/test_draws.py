@@ -5,7 +5,7 @@ import pytest
 
 import kernattn as ka
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
-from kernattn.solvers import _exact
+from kernattn.solvers import _exact, _factor
 from kernels.test_pullbacks import slope
 from xp import to_numpy
 
@@ -105,7 +105,7 @@ def test_draws_at_the_data(phi):
 @pytest.mark.parametrize("held", [0, 1 << 27], ids=["steps", "factor"])
 def test_systems_of_all_rows(held, penalty, monkeypatch):
     """A factor and conjugate gradients solve them; a penalty below rounding has no factor, and steps say that."""
-    monkeypatch.setattr(_exact, "HELD", held)
+    monkeypatch.setattr(_factor, "HELD", held)
     rows = np.concatenate([X, X[:3]])  # rows that come again
     y = KERNEL(rows) @ RNG.standard_normal((43, 3))
     if penalty > 1e-10:
@@ -117,7 +117,7 @@ def test_systems_of_all_rows(held, penalty, monkeypatch):
 
 
 def test_draws_say_that_they_are_inexact(monkeypatch):
-    monkeypatch.setattr(_exact, "HELD", 0)
+    monkeypatch.setattr(_factor, "HELD", 0)
     monkeypatch.setattr(_exact, "MOST", 2)
     monkeypatch.setattr(_exact, "STEPS", 1)
     with pytest.warns(UserWarning, match="functions at the data are inexact"):

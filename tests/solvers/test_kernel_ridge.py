@@ -18,6 +18,12 @@ kernel_ridge = partial(ka.solvers.kernel_ridge, rng=0)
 TIGHT = {"tolerance": 1e-11}
 
 
+@pytest.fixture
+def steps(monkeypatch):
+    """Solve by steps whatever the number of rows."""
+    monkeypatch.setattr("kernattn.solvers._kernel_ridge.pays", lambda n, c: False)
+
+
 def krr(kernel, x, y, ridge):
     return np.linalg.solve(kernel(x) + ridge * np.eye(len(x)), y)
 
@@ -54,6 +60,7 @@ def test_all_rows_as_landmarks_give_exact_regression():
 
 @pytest.mark.parametrize("method", ["uniform", "rpcholesky"])
 @pytest.mark.parametrize("ridge", [1e-6, 1e-2, 1.0])
+@pytest.mark.usefixtures("steps")
 def test_exact_is_the_direct_solve(method, ridge):
     """With a ridge of 1e-6 the matrix has a condition of 1e8."""
     fit = kernel_ridge(X, Y, KERNEL, num_landmarks=120, penalty=ridge, method=method, exact=True, **TIGHT)
@@ -63,6 +70,41 @@ def test_exact_is_the_direct_solve(method, ridge):
     np.testing.assert_allclose(fit.weights, wanted, atol=1e-6 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("ridge", [1e-10, 1e-6, 1.0])
+@pytest.mark.parametrize("given", [{}, {"num_landmarks": 7}], ids=["none", "few rows"])
+def test_a_factor_needs_one_step(given, ridge):
+    """Of no landmarks, and of few rows whatever their number; near the rounding of the matrix another refines it."""
+    fit = kernel_ridge(X, Y, KERNEL, penalty=ridge, exact=True, **given)
+    assert fit.converged
+    assert fit.iterations <= 1 + (ridge < 1e-8)
+    np.testing.assert_array_equal(fit.landmarks, X)
+    np.testing.assert_array_equal(fit.points, X)
+    wanted = krr(KERNEL, X, Y, ridge)
+    np.testing.assert_allclose(fit.weights, wanted, atol=1e-14 * len(X) / ridge * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("given", [{"landmarks": np.arange(9)}, {"phi": ka.features.nystrom(X, KERNEL, 9, rng=0)}])
+def test_landmarks_that_are_given_are_taken(given):
+    fit = kernel_ridge(X, Y, KERNEL, penalty=1.0, exact=True, **given)
+    assert fit.landmarks.shape == (9, 2)
+    assert fit.iterations > 1
+
+
+def test_rows_that_come_again_have_no_factor_of_a_penalty_below_rounding():
+    """Steps say so where their landmarks do, and the penalty is refused where there are none."""
+    again = np.tile(X[:5], (4, 1))
+    for given, message in (({}, "the kernel's matrix"), ({"num_landmarks": 5}, "sums over rows")):
+        with pytest.raises(ParameterError, match=f"penalty must be above the rounding of {message}"):
+            kernel_ridge(again, again[:, 0], KERNEL, penalty=1e-25, exact=True, **given)
+
+
+def test_a_matrix_beyond_memory_is_refused():
+    rows = np.zeros((10**6, 1))
+    with pytest.raises(ParameterError, match=r"the kernel's matrix of shape \(1000000, 1000000\) needs"):
+        kernel_ridge(rows, rows[:, 0], KERNEL, penalty=1.0, exact=True)
+
+
+@pytest.mark.usefixtures("steps")
 def test_landmarks_precondition():
     few, many = (
         kernel_ridge(X, Y, KERNEL, num_landmarks=m, penalty=1e-3, exact=True, method="rpcholesky") for m in (1, 120)
@@ -92,6 +134,7 @@ def test_the_preconditioner_of_a_sample_is_of_the_size_of_all_rows(monkeypatch):
     assert fit.iterations < 12
 
 
+@pytest.mark.usefixtures("steps")
 def test_steps_are_no_more_than_distinct_eigenvalues():
     """Directions are conjugate: steepest descent would need many more."""
     fit = kernel_ridge(
@@ -141,6 +184,7 @@ def test_targets_of_every_size(unit):
     np.testing.assert_array_equal(fits[1].weights, fits[0].weights * unit)
 
 
+@pytest.mark.usefixtures("steps")
 def test_too_few_iterations_are_said():
     fit = kernel_ridge(X, Y, ka.kernels.Laplacian(), num_landmarks=5, penalty=1e-3, exact=True, max_iterations=3)
     assert not fit.converged
