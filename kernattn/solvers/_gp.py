@@ -287,8 +287,8 @@ def gp(
     c = len(moments._targets.total)
     if not c:
         raise EmptyInputError("moments must hold targets; they were made without y")
-    sigma = None if noise is None else _check_scale("noise", noise, c)
-    a = None if amplitude is None else _check_scale("amplitude", amplitude, c)
+    sigma = None if noise is None else check_scale("noise", noise, c)
+    a = None if amplitude is None else check_scale("amplitude", amplitude, c)
     spectrum = decompose(moments, False)
     if sigma is None or a is None:
         if not np.all(spectrum.energy > 0):
@@ -308,7 +308,7 @@ def gp(
     return GaussianProcess(moments.phi, sigma, a, spectrum, moments.vector)
 
 
-def _check_scale(name: str, value: float | Array, c: int) -> Float64:
+def check_scale(name: str, value: float | Array, c: int) -> Float64:
     """Return a scale for each of c targets, (c,)."""
     scales = as_numbers(name, value)
     if scales.shape not in ((), (c,)):

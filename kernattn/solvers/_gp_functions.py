@@ -27,6 +27,7 @@ from kernattn.features import FeatureMap
 from kernattn.features._lengthscales import lengthscales_of, with_lengthscales
 from kernattn.solvers._check import check_beside, check_map_takes
 from kernattn.solvers._gp import GaussianProcess, gp
+from kernattn.solvers._gp_evidence import evidence
 from kernattn.solvers._gp_pullbacks import lacking_of, of_mean, of_variance, pull_own
 from kernattn.solvers._spectrum import BLOCK
 from kernattn.solvers._sums import moments
@@ -311,21 +312,21 @@ def _process(phi: FeatureMap, x: Float64, y: Float64, noise: Float64, amplitude:
 
 
 def _evidence(phi: FeatureMap, x: Float64, y: Float64, noise: Float64, amplitude: Float64) -> Any:
-    process = _process(phi, x, y, noise, amplitude)
+    sums = moments(x, phi, y=y)
+    found = evidence(sums, noise, amplitude)
 
     def pull_back(cotangents: tuple[Float64, ...]) -> dict[str, Any]:
         g = np.reshape(cotangents[0], (-1,))
-        spectrum, variance = process._spectrum, process.noise**2
-        weights, shrunk = spectrum.weights(process._penalties), 1 / (spectrum.values[:, None] + process._penalties)
-        gram = (spectrum.vectors * (shrunk @ g)) @ spectrum.vectors.T + (weights * (g / variance)) @ weights.T
-        slopes = process.gradient
-        grads = _of_rows(phi, x, y.reshape(len(x), -1), -gram / 2, weights * (g / variance))
-        grads["y"] = (grads["y"] - y.reshape(len(x), -1) * (g / variance)).reshape(y.shape)
-        grads["noise"] = _of_scale(g * slopes.log_noise / process.noise, noise)
-        grads["amplitude"] = _of_scale(g * slopes.log_amplitude / process.amplitude, amplitude)
+        of_weights = found.weights * (g / found.noise**2)
+        gram = found.sum_inverses(g) + of_weights @ found.weights.T
+        slopes = found.slopes()
+        grads = _of_rows(phi, x, y.reshape(len(x), -1), -gram / 2, of_weights)
+        grads["y"] = (grads["y"] - y.reshape(len(x), -1) * (g / found.noise**2)).reshape(y.shape)
+        grads["noise"] = _of_scale(g * slopes.log_noise / found.noise, noise)
+        grads["amplitude"] = _of_scale(g * slopes.log_amplitude / found.amplitude, amplitude)
         return grads
 
-    return (np.asarray(process.log_evidence),), pull_back
+    return (found.values.reshape(y.shape[1:]),), pull_back
 
 
 def _prediction(phi: FeatureMap, x: Float64, y: Float64, new: Float64, noise: Float64, amplitude: Float64) -> Any:

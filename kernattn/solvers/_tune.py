@@ -22,6 +22,7 @@ from kernattn.features._lengthscales import with_lengthscales
 from kernattn.kernels import Stationary
 from kernattn.kernels._stationary import Lengthscale
 from kernattn.solvers._gp import gp
+from kernattn.solvers._gp_evidence import sum_inverses
 from kernattn.solvers._gp_functions import features_and_pull
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._ridge import choose
@@ -180,9 +181,8 @@ def differentiate_evidence(m: Moments) -> Slopes:
     """Return minus the log evidence per row, and its slopes; at the best noise and amplitude those by these are 0."""
     process = gp(m)
     spectrum, at, variance = process._spectrum, process._penalties, process.noise**2
-    shrunk = 1 / (spectrum.values[:, None] + at)
-    weights = spectrum.vectors @ (spectrum.coordinates * shrunk)
-    gram = (spectrum.vectors * np.sum(shrunk, axis=1)) @ spectrum.vectors.T + (weights / variance) @ weights.T
+    weights = spectrum.weights(at)
+    gram = sum_inverses(m.gram, spectrum, at, np.ones_like(at)) + (weights / variance) @ weights.T
     cost = -float(np.sum(process.log_evidence)) / m.n
     return Slopes(cost, gram / (2 * m.n), -weights / (variance * m.n), np.zeros(len(gram)))
 

@@ -7,6 +7,8 @@ import kernattn as ka
 from kernattn._arrays.trees import leaves, map_leaves
 from kernattn.errors import BackendUnavailable, MixedLibraryError, ParameterError, ShapeError
 from kernattn.features._lengthscales import lengthscales_of
+from kernattn.solvers import _gp_evidence
+from kernattn.solvers._tune import differentiate_evidence
 
 K = ka.kernels
 RNG = np.random.default_rng(3)
@@ -69,6 +71,33 @@ def test_cotangents_are_slopes(function, name):
         check(getattr(found, key), arrays[key], lambda each, key=key: value(**{key: each}))
     for i, (leaf, got) in enumerate(zip(leaves(numbers), leaves(found.lengthscale), strict=True)):
         check(got, leaf, lambda each, i=i: value(lengthscale=put(numbers, i, each)))
+
+
+@pytest.mark.parametrize("of", ["one target", "two", "one of zeros"])
+def test_a_factor_and_eigenvectors_agree(of, monkeypatch):
+    """One penalty is taken by a factor; its value, its cotangents and tune's slopes are those of eigenvectors."""
+    y = {"one target": Y[:, 0], "two": Y, "one of zeros": Y * [1.0, 0.0]}[of]
+    given = {"noise": 0.2, "amplitude": 1.2, "lengthscale": np.array([0.4, 1.1])}
+    found = []
+    for resolved in (_gp_evidence.RESOLVED, np.inf):
+        monkeypatch.setattr(_gp_evidence, "RESOLVED", resolved)
+        value, pullback = ka.vjp(ka.solvers.log_evidence, x=X, y=y, phi=RANDOM, **given)
+        slopes = differentiate_evidence(ka.solvers.moments(X, RANDOM, y=Y[:, 0]))
+        again = pullback(np.full_like(value, 2.0)), pullback(np.ones_like(value))
+        found.append((value, *again[0], *again[1], slopes.gram, slopes.cross))
+    for one, other in zip(*found, strict=True):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_penalties_that_a_factor_does_not_resolve_are_left_to_eigenvectors():
+    gram = np.diag([1.0, 0.0])
+    assert _gp_evidence.factor(gram, 2.0**-40) is not None
+    assert _gp_evidence.factor(gram, 2.0**-41) is None
+    for size in (0.0, 1e-250, 1e250):
+        assert _gp_evidence.factor(size * gram, size) is None
+    with pytest.raises(ParameterError, match=r"noise must be .* times the amplitude or more"):
+        ka.solvers.log_evidence(X, Y, RANDOM, noise=1e-9, amplitude=1.0)
 
 
 def test_values_are_those_of_a_process():
