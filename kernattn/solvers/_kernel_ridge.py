@@ -199,16 +199,18 @@ def kernel_ridge(
     _check_landmarks(given, len(rows), exact)
     one_of("method", method, LANDMARKS)
     inverse = _invert_by_factor(kernel, rows, targets.shape[1], penalty, given) if exact else None
-    phi = _make_map(kernel, rows, given, method, source) if inverse is None else None
-    chosen = frozen(rows) if phi is None else phi.landmarks
+    made = _make_map(kernel, rows, given, method, source) if inverse is None else None
+    chosen = frozen(rows) if made is None else made.landmarks
     assert chosen is not None
     with bar("kernel_ridge", progress, unit="iteration", total=max_iterations) as shown_iterations:
         stop = Stop(tolerance, max_iterations, shown_iterations)
-        if exact:
-            inverse = inverse or _precondition_rows(phi, rows, penalty)
+        if made is not None and exact:
+            inverse = _precondition_rows(made, rows, penalty)
+        if inverse is not None:
             weights, residuals, converged = _solve_on_rows(kernel, rows, targets, penalty, inverse, stop)
         else:
-            weights, residuals, converged = _solve_on_landmarks(phi, rows, targets, penalty, stop, source)
+            assert made is not None
+            weights, residuals, converged = _solve_on_landmarks(made, rows, targets, penalty, stop, source)
     points = frozen(rows) if exact else chosen
     fields = (kernel, points, chosen, penalty, frozen(residuals), converged, frozen(weights))
     return KernelRidge(*fields, y.ndim == 1)
@@ -231,9 +233,9 @@ def _check_landmarks(given: Given, n: int, exact: bool) -> None:
     count = sum(each is not None for each in given)
     if count > 1 or (count == 0 and not exact):
         names = zip(("num_landmarks", "landmarks", "phi"), given, strict=True)
-        known = " and ".join(name for name, each in names if each is not None)
+        known = " and ".join(name for name, each in names if each is not None) or "none"
         raise ParameterError(
-            f"give one of num_landmarks, landmarks and phi, and no more; with exact=True none will do; got {known or 'none'}"
+            f"give one of num_landmarks, landmarks and phi, and no more; with exact=True none will do; got {known}"
         )
     if given[0] is not None and positive_integer("num_landmarks", given[0]) > n:
         raise ParameterError(f"num_landmarks must be at most the {n} rows; got {shown(given[0])}")
