@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn._arrays.csr import is_sparse, take_rows
-from kernattn._arrays.namespaces import Array, Float64, to_numpy64
+from kernattn._arrays.csr import take_rows
+from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import LANDMARKS, Concatenated, FeatureMap, Linear
@@ -20,7 +20,7 @@ from kernattn.sklearn._drawn import draw_by_evidence, draw_for_numbers, without_
 from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
 from kernattn.sklearn._maps import RandomMapEstimator
 from kernattn.solvers import Moments, Ridge, moments, ridge
-from kernattn.solvers._digests import FOLDS, folds_of
+from kernattn.solvers._digests import FOLDS, digests_of_all_bits, folds_of
 from kernattn.solvers._moments import count_weights
 from kernattn.solvers._ridge import mean_fit
 
@@ -135,16 +135,12 @@ class LeastSquares(OnMoments):
         if self.ridge is not None and y is not None:
             check_ridge(self.ridge, 1 if y.ndim == 1 else y.shape[1])
         super()._add(x, y, weights, first)
-        self._row: tuple[float, ...] | None  # the first that counts
+        self._row: np.uint64  # a digest of the first that counts
         self._alike: bool  # whether all rows are that one
-        if is_sparse(x):
-            self._row, self._alike = None, False
-            return
-        rows = to_numpy64(x)
-        rows = rows if weights is None else rows[weights != 0]
-        if first:
-            self._row, self._alike = tuple(rows[0].tolist()), True
-        self._alike = self._alike and bool(np.all(rows == np.array(self._row)))
+        if first or self._alike:
+            digests = digests_of_all_bits(without_zeros(x, None, weights)[0])
+            self._row = digests[0] if first else self._row
+            self._alike = bool(np.all(digests == self._row))
 
     def _draw(self, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:
         assert y is not None

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, to_numpy64
+from kernattn._arrays.shapes import strips
 
 FOLDS = 5
 
@@ -32,21 +33,37 @@ def distinct(x: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
     Digests order them, so that neither the order of rows nor copies have a part in it.
     """
-    digests, first, which = np.unique(_digests(x, _all_bits), return_index=True, return_inverse=True)
+    digests, first, which = np.unique(digests_of_all_bits(x), return_index=True, return_inverse=True)
     order = np.lexsort((digests, digests_of(x)[first]))
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     return first[order], place[which]
 
 
+def digests_of_all_bits(x: Array) -> NDArray[np.uint64]:
+    """Return digests (n,) of the rows' numbers in float64."""
+    return _digests(x, _all_bits)
+
+
 def _digests(x: Array, bits: Callable[[Any], NDArray[np.uint64]]) -> NDArray[np.uint64]:
     keys = _mix(np.arange(1, x.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
-    if is_sparse(x):
-        terms = sparse.csr_array((bits(x.data) * keys[x.indices], x.indices, x.indptr), shape=x.shape)
-        sums = terms @ np.ones(x.shape[1], np.uint64)
-    else:
-        sums = bits(to_numpy64(x)) @ keys
+    sums = np.empty(x.shape[0], np.uint64)
+    for here in strips(x.shape[0]):
+        if is_sparse(x):
+            sums[here] = _add_stored(x[here], bits, keys)
+        else:
+            sums[here] = bits(to_numpy64(x[here, ...])) @ keys
     return _mix(sums)
+
+
+def _add_stored(x: Any, bits: Callable[[Any], NDArray[np.uint64]], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the sums of CSR rows, in which several numbers of one entry are their sum."""
+    if not x.has_canonical_format:
+        x = x.copy()
+        x.sum_duplicates()
+    terms = sparse.csr_array((bits(x.data) * keys[x.indices], x.indices, x.indptr), shape=x.shape)
+    sums: NDArray[np.uint64] = terms @ np.ones(x.shape[1], np.uint64)
+    return sums
 
 
 def _bits(values: Any) -> NDArray[np.uint64]:

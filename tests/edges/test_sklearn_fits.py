@@ -416,6 +416,8 @@ def test_rows_that_are_all_alike_predict_the_mean():
     x, y = np.full((40, 3), 1.7e9), np.random.default_rng(0).standard_normal((40, 2)) + 1e6
     model = FeatureRidge(num_features=16, random_state=0).fit(x, y)
     np.testing.assert_allclose(model.predict(np.array([x[0], 2 * x[0]])), np.tile(y.mean(axis=0), (2, 1)), rtol=1e-12)
+    model = FeatureRidge(num_features=16, random_state=0).fit(sparse.csr_array(x), y)
+    np.testing.assert_allclose(model.predict(sparse.csr_array(x[:1])), y.mean(axis=0)[None], rtol=1e-12)
     x[-1, 0] += 1  # float32 does not tell it
     model = FeatureRidge(ka.kernels.Gaussian(1.0), num_features=16, random_state=0, ridge=1e-6).fit(x, y)
     np.testing.assert_allclose(model.predict(x[-1:]), y[-1:], rtol=1e-7)
