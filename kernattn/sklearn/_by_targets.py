@@ -117,4 +117,5 @@ def _distinct(x: Array, y: Float64, weights: Float64 | None) -> _Seen:
     spread = targets.std(axis=0)
     differs = spread > rounding
     rows = take_rows(x, first[:most])
-    return _Seen(to_numpy64(rows.toarray() if is_sparse(x) else rows), targets[:, differs] / spread[differs])
+    rounded = (targets[:, differs] / spread[differs]).astype(np.float32)  # sums in another order differ by rounding
+    return _Seen(to_numpy64(rows.toarray() if is_sparse(x) else rows), rounded.astype(np.float64))
