@@ -16,6 +16,7 @@ from kernattn.sklearn._maps import draw_map, nystrom_map, start_kernel
 from kernattn.solvers._digests import distinct
 
 LOOKED_AT = 4096  # rows that differ, among which landmarks are
+WIDE = 1024  # columns, beyond which kernel values of sparse rows take far longer than random features
 SEARCHES = "tune", "ard"  # for a lengthscale, or for one along each axis
 
 Tune = Callable[[Stationary, bool], Candidate]  # from a kernel on, with a lengthscale for each axis or not
@@ -44,7 +45,8 @@ def draw_tuned(estimator: Any, x: Array, weights: Float64 | None, linear: bool |
 
 def _draw_usual(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
     """Return the map of an estimator without a name: landmarks among rows that differ, or random features."""
-    if not isinstance(kernel, Stationary) or estimator.projection is not None or estimator._in_parts:
+    costly = x.shape[1] > WIDE
+    if costly or estimator._in_parts or not isinstance(kernel, Stationary) or estimator.projection is not None:
         return draw_map(estimator, x, kernel, "auto")
     most = max(LOOKED_AT, 4 * positive_integer("num_features", estimator.num_features))
     return nystrom_map(kernel, estimator, "rpcholesky", take_rows(x, distinct(x)[0][:most]))

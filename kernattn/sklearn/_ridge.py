@@ -21,12 +21,12 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     ----------
     kernel, lengthscale, num_features, estimator, projection, random_state : object
         The map and its draw, as `RandomFeatures` takes them. An estimator None is "rpcholesky" where rows are given at
-        once, by `fit`, the kernel is stationary and no projection is given; else it is "auto". Its landmarks are among
-        4,096 of the rows that differ (four times num_features where that is more), by a digest, so that neither copies
-        nor the order of rows have a part in it. The lengthscale "tune" is the one with the least squared error on
-        folds, among 1, 2, 4, 8 and 16 times "scale" and the one with the largest evidence, judged with 2,048 of the
-        first rows and 256 features. "ard" chooses one for each column, by the evidence. None is "tune" for a kernel
-        given by name.
+        once, by `fit`, in up to 1,024 columns, the kernel is stationary and no projection is given; else it is "auto".
+        Its landmarks are among 4,096 of the rows that differ (four times num_features where that is more), by a digest,
+        so that neither copies nor the order of rows have a part in it. The lengthscale "tune" is the one with the least
+        squared error on folds, among 1, 2, 4, 8 and 16 times "scale" and the one with the largest evidence, judged with
+        2,048 of the first rows and 256 features. "ard" chooses one for each column, by the evidence. None is "tune" for
+        a kernel given by name.
     linear : bool or None
         Whether a line, of columns in units of their deviations, is beside the kernel. None is True where folds tune the
         lengthscale, or they prefer the line alone; else it is False.

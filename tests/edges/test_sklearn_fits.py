@@ -291,6 +291,8 @@ def test_landmarks_are_the_default_of_rows_at_once(cls):
     assert cls(**given | {"lengthscale": 0.01}).fit(shifted, y).feature_map_.landmarks.shape == (32, 1)
     for other in ({"projection": "iid"}, {"kernel": "polynomial", "lengthscale": None}, {"estimator": "auto"}):
         assert not isinstance(cls(**given | other).fit(X, y).feature_map_, ka.features.Nystrom)
+    wide = cls(**given).fit(sparse.csr_array(np.pad(X, ((0, 0), (0, 1022)))), y)
+    assert not isinstance(wide.feature_map_, ka.features.Nystrom)
     if hasattr(cls, "partial_fit"):
         parts = cls(**given).partial_fit(X[:45], y[:45])
         assert not isinstance(parts.feature_map_, ka.features.Nystrom)
