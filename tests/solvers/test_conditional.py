@@ -164,7 +164,19 @@ def test_tests_are_alike_in_a_batch_in_another_library_and_on_another_scale():
 
 def test_what_z_tells_is_no_dependence():
     z = np.random.default_rng(5).standard_normal((100, 1))
-    assert ka.solvers.conditional_hsic(z, z + np.random.default_rng(6).random((100, 1)), z, rng=0).p_value > 0.01
+    y = z + np.random.default_rng(6).random((100, 1))
+    assert ka.solvers.conditional_hsic(z, y, z, rng=0) == (0, 1)
+    many = np.random.default_rng(5).standard_normal((100, 3))
+    for x in (many[:, 0], np.exp(many[:, 1]), many @ [1, 2, 3]):  # of both, what is left is the same rounding
+        assert ka.solvers.conditional_hsic(x, x, many, rng=0) == (0, 1)
+
+
+def test_columns_reach_from_the_least_number_to_the_largest():
+    x, y, z = np.random.default_rng(11).standard_normal((3, 40))
+    z[:2] = np.finfo(float).min, np.finfo(float).max
+    with np.errstate(all="raise"):
+        assert 0 < ka.solvers.conditional_hsic(z, y, x, rng=0).p_value <= 1
+        assert 0 < ka.solvers.conditional_hsic(x, y, z, rng=0).p_value <= 1
 
 
 def test_bfloat16():

@@ -52,6 +52,7 @@ RESIDUAL_COMPONENTS, RESIDUAL_SCALE = 4, 2.5  # of the features of either variab
 WEIGHT_COMPONENTS, WEIGHT_SCALE = 4, 2.0  # of the features of z by which products are weighted
 COMPONENT_LANDMARKS = 64  # of these two kernels
 NEIGHBOURS, RARE = 8, 3.0  # rows of like z, with which products are larger by so much where rare values did not meet
+LEAST_NOISE = 0.5  # over n: the mean square of a residual below which it is hardly more than the error of scores
 LEAST_SHARE = 0.05  # of the variance of the null that is the law's
 REAL = (*FLOATS, *INTEGERS, "bool")  # dtypes of rows
 ENERGY = 1e-300  # in place of 0, which is divided by
@@ -77,7 +78,8 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
 
     Rows must be independent draws: copies of rows, and rows that follow each other in time, make the test reject far
     too often. Oscillations and jumps of E[X | Z] and E[Y | Z] that n rows do not resolve count as dependence, the more
-    so where X and Y have hardly any noise beside Z. Where rare values of X and of Y never meet in a row, the covariance
+    so where X and Y have hardly any noise beside Z. Residuals with less than 1 / 2n of a variable's variance are within
+    the error of scores, and count as none: where Z tells all of X, or of Y, the p-value is 1. Where rare values of X and of Y never meet in a row, the covariance
     is that of products with rows of like Z.
 
     Parameters
@@ -163,7 +165,7 @@ def _check_rows(**arrays: Array) -> list[Float64]:
             )
         if not np.isfinite(rows).all():
             raise ParameterError(f"{name} must be finite; it holds NaN or infinity")
-        if not np.ptp(rows, axis=-2).all():
+        if np.any(np.max(rows, axis=-2) == np.min(rows, axis=-2)):
             raise ParameterError(f"{name} must not be the same in all rows of a column")
         roots.append(rows.reshape(-1, *rows.shape[-2:]))
     return roots
@@ -245,10 +247,11 @@ def _residuals(
     smoothers = [*turned, *others]
     along += [each.coordinates(rows) for each in others]
     residual = smooth(smoothers, along, rows).residuals
-    residual = residual / xp.sqrt(xp.mean(residual**2, axis=1, keepdims=True) + ENERGY)
-    features = _principal(residual, RESIDUAL_COMPONENTS, RESIDUAL_SCALE, random)
+    energy = xp.mean(residual**2, axis=1, keepdims=True)
+    left = xp.astype(energy > LEAST_NOISE / rows.shape[1], rows.dtype)  # (b, 1, d)
+    features = _principal(left * residual / xp.sqrt(energy + ENERGY), RESIDUAL_COMPONENTS, RESIDUAL_SCALE, random)
     fit = smooth(smoothers, [each.coordinates(features) for each in smoothers], features)
-    return fit.residuals, fit.parameters
+    return fit.residuals * xp.max(left, axis=2, keepdims=True), fit.parameters
 
 
 def _root(slopes: Array) -> Array:
