@@ -6,7 +6,7 @@ import torch
 
 import kernattn as ka
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ParameterError, ShapeError
-from kernattn.solvers._hypotheses.conditional import _choose, _limited, _root, _scores, _sum_products
+from kernattn.solvers._hypotheses.conditional import _choose, _curvature, _limited, _root, _scores, _sum_products
 from kernattn.solvers._hypotheses.smoothers import PENALTIES, AdditiveSmoother, JointSmoother, smooth
 
 Z = np.random.default_rng(0).standard_normal((2, 40, 3))
@@ -135,6 +135,23 @@ def test_columns_are_limited_and_scores_taken_where_they_tell_more():
     for z, y, wanted in ((u, np.sin(2 * u) + 0.05 * e, _limited), (u**9, np.sin(u) + 0.2 * e, _scores)):
         smoothers = _choose(y, y, _limited(z), _scores(z), np.arange(0, 200, 4))
         np.testing.assert_array_equal(smoothers[0].z, wanted(z))
+
+
+def test_curvature_is_of_gradients_and_hessians():
+    """Where z has a normal's moments to the third order, that is exact of lines and of products of columns."""
+    z = np.array(np.meshgrid(*[[-1.0, 1.0]] * 3)).reshape(1, 3, 8).swapaxes(1, 2)
+    rows = np.stack([z[..., 0] * z[..., 1], 3 * z[..., 2]], axis=2)
+    np.testing.assert_allclose(_curvature(z, rows), [np.diag([1.0, 1.0, 9.0])], atol=1e-12)
+
+
+@pytest.mark.statistical
+def test_rejections_along_one_direction_of_many():
+    """Without the directions of mean Hessians, evidence takes no fit for X and Y in a quarter of these."""
+    rng = np.random.default_rng(3)
+    z, (e, f) = rng.standard_normal((40, 200, 6)), 0.7 * rng.standard_normal((2, 40, 200, 1))
+    along = np.cos(z.sum(axis=-1, keepdims=True) / np.sqrt(6))
+    values = ka.solvers.conditional_hsic(along + e, along + f, z, num_features=50, rng=0).p_value
+    assert np.sum(values < 0.05) < 8
 
 
 @pytest.mark.statistical

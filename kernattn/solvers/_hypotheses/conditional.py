@@ -72,9 +72,9 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     Those of Z are taken as they are, but for values beyond three deviations, or by their scores, whichever has the
     larger evidence. Features of the residual, rather than of X, depend little on Z, and a second regression removes
     what remains. Each regression chooses its kernel and its penalty by the largest evidence. The candidates are two
-    lengthscales, sums over the columns of Z for smooth functions and for jumps, and a kernel of the directions in which
-    the last fit changes (Radhakrishnan et al. 2024). Fitted parameters make residuals smaller, and the covariance is
-    scaled up accordingly.
+    lengthscales, sums over the columns of Z for smooth functions and for jumps, and kernels of the directions of the
+    mean gradient and Hessian (Li 1992), and of those in which the last fit changes (Radhakrishnan et al. 2024). Fitted
+    parameters make residuals smaller, and the covariance is scaled up accordingly.
 
     Rows must be independent draws: copies of rows, and rows that follow each other in time, make the test reject far
     too often. Oscillations and jumps of E[X | Z] and E[Y | Z] that n rows do not resolve count as dependence, the more
@@ -237,7 +237,9 @@ def _residuals(
     """Return features of a variable's residual less what z tells of them (b, n, f), and the parameters taken (b, f)."""
     xp, z = namespace(rows=rows), joint[0].z
     turned = list(joint)
-    along = [each.coordinates(rows) for each in joint]
+    if z.shape[2] > 1:
+        turned.append(JointSmoother(z, marks, sqrt(z.shape[2] / 2), _root(_curvature(z, rows))))
+    along = [each.coordinates(rows) for each in turned]
     for _ in range(TURNS if z.shape[2] > 1 else 0):
         fit = smooth(turned, along, rows)
         parts = zip(turned, fit.coefficients, strict=True)
@@ -252,6 +254,19 @@ def _residuals(
     features = _principal(left * residual / xp.sqrt(energy + ENERGY), RESIDUAL_COMPONENTS, RESIDUAL_SCALE, random)
     fit = smooth(smoothers, [each.coordinates(features) for each in smoothers], features)
     return fit.residuals * xp.max(left, axis=2, keepdims=True), fit.parameters
+
+
+def _curvature(z: Array, rows: Array) -> Array:
+    """Return the sum (b, d, d) of outer products of mean gradients, and of squares of mean Hessians, of E[y | z].
+
+    They are E[y z] and E[y z z^T] if z is normal and y has the mean 0, by Stein's identities.
+    """
+    total, n = 0.0, z.shape[1]
+    for c in range(rows.shape[2]):
+        y = rows[:, :, c : c + 1]
+        slope, bend = transpose(z) @ y / n, transpose(z * y) @ z / n
+        total = total + slope @ transpose(slope) + bend @ bend
+    return total
 
 
 def _root(slopes: Array) -> Array:
