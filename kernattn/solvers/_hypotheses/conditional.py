@@ -79,8 +79,8 @@ def conditional_hsic(x: Array, y: Array, z: Array, *, num_features: int = 100, r
     Rows must be independent draws: copies of rows, and rows that follow each other in time, make the test reject far
     too often. Oscillations and jumps of E[X | Z] and E[Y | Z] that n rows do not resolve count as dependence, the more
     so where X and Y have hardly any noise beside Z. Residuals with less than 1 / 2n of a variable's variance are within
-    the error of scores, and count as none: where Z tells all of X, or of Y, the p-value is 1. Where rare values of X
-    and of Y never meet in a row, the covariance is that of products with rows of like Z.
+    the error of scores, and count as none: where the fit tells all of X, or of Y, the p-value is 1. Where rare values
+    of X and of Y never meet in a row, the covariance is that of products with rows of like Z.
 
     Parameters
     ----------
