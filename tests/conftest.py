@@ -189,9 +189,12 @@ def on_threads(monkeypatch):
 
 @pytest.fixture
 def matrix_unit(monkeypatch):
-    """The matrix unit of this machine, emulated where there is none; one thread."""
+    """The matrix unit of this machine, emulated where there is none, for small shapes too; one thread."""
     pytest.importorskip("numba")
     from kernattn.ops._numba.matrix import unit
+    from kernattn.ops.key_state import matrix
+
+    monkeypatch.setattr(matrix, "UNPROJECTED", matrix.FEATURES)
 
     monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
     monkeypatch.setenv(unit.VARIABLE, unit.EMULATED)

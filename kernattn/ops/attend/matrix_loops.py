@@ -11,7 +11,7 @@ from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, wh
 from kernattn.ops._numba.far.negligible import raise_queries
 from kernattn.ops._numba.matrix.instructions import configure, release, unit_room
 from kernattn.ops._numba.matrix.linear import FAINT, far_sums, pack_queries, round_queries
-from kernattn.ops._numba.matrix.parts import FAR, is_far, pack_row
+from kernattn.ops._numba.matrix.parts import FAR, all_near, is_far, pack_row
 from kernattn.ops._numba.matrix.products import BLOCK, multiply
 from kernattn.ops._numba.matrix.projections import project, projector_for
 from kernattn.ops._numba.tiles.chunk import query_features
@@ -86,9 +86,11 @@ def answer_tiles(phi, e, tokens, scales, given, reads, n, answers, chunk, made, 
         if peaks.size > 0:
             own_unit = zero if phi.per_feature else sums.units[0]
             normalisers(phi, den, own_unit, highest, own, rows, scales, at_q, peaks, z, at_out)
+        most = q.dtype.type(FAR)
+        near = all_near(q, from_q, rows * phi.dim, zero, most)
         for i in range(rows):
             x = window(q, from_q + i * phi.dim, phi.dim)
             low_den = highest[i] != before[i] or (den[i] != zero and not den[i] >= q.dtype.type(FAINT))
-            if far or low_den or is_far(x, zero, q.dtype.type(FAR)):
+            if far or low_den or (not near and is_far(x, zero, most)):
                 told[at_out + i] = 1
     release(unit)

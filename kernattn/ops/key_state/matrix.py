@@ -19,6 +19,9 @@ CHUNK = 64
 FEATURES, COLUMNS = 32, 16
 """Features and columns of values from which on whole blocks are worth their zeros."""
 
+UNPROJECTED = 128
+"""Features from which on the unit is faster where it has no projections to take: packing costs as much as products."""
+
 FASTER = 2  # than floats, roughly
 
 Answers: TypeAlias = tuple[Rows, NDArray[Any], NDArray[Any]]
@@ -30,7 +33,8 @@ Sums: TypeAlias = tuple[NDArray[Any], ...]
 def operands_for(v: Array, *sides: Side | None) -> Operands | None:
     """Return how the unit takes products with values v, or None where floats take them: as maps and widths say."""
     for phi in (side.phi for side in sides if side is not None):
-        if phi.features < FEATURES or not (phi.kind.positive or phi.kind.per_feature):
+        fewest = FEATURES if phi.kind.per_feature else UNPROJECTED
+        if phi.features < fewest or not (phi.kind.positive or phi.kind.per_feature):
             return None
     return operands(v) if v.shape[-1] >= COLUMNS else None
 

@@ -21,7 +21,7 @@ from kernattn.ops._numba.far.lifted_keys import USUAL, rise_of
 from kernattn.ops._numba.far.negligible import negligible_size, raise_queries
 from kernattn.ops._numba.matrix.instructions import configure, release, unit_room
 from kernattn.ops._numba.matrix.linear import FAINT, FAR_VALUES, far_sums, pack_queries, round_queries
-from kernattn.ops._numba.matrix.parts import FAR, is_far, pack_pairs, pack_row, round_rows
+from kernattn.ops._numba.matrix.parts import FAR, all_near, is_far, pack_pairs, pack_row, round_rows
 from kernattn.ops._numba.matrix.products import BLOCK, multiply
 from kernattn.ops._numba.matrix.projections import project, projector_for
 from kernattn.ops._numba.tiles.chunk import column_sums, query_features
@@ -101,7 +101,15 @@ def _rescale(sums, s, units, least):
 def _first_far(s, k, from_k, dim, v, from_v, e, rows, mask, mask_at, given, given_at):
     """Write values to the room of values, and return the first row whose key or value is far, `rows` if none is."""
     zero, first = v.dtype.type(0), rows
-    for j in range(rows):
+    near = given.size == 0 and all_near(v, from_v, rows * e, v.dtype.type(FAINT), v.dtype.type(FAR_VALUES / e))
+    near = near and all_near(k, from_k, rows * dim, zero, k.dtype.type(FAR))
+    if near:
+        copy(v, from_v, rows * e, s.values, 0)
+    for j in range(0 if not near or mask.size > 0 else rows, rows):
+        if near:
+            if not mask[mask_at + j]:
+                window(s.values, j * e, e)[:] = zero
+            continue
         y, seen = window(s.values, j * e, e), mask.size == 0 or mask[mask_at + j]
         x = window(v, from_v + j * e, e)
         far = seen and not (within(x, v.dtype.type(1 / FAR_VALUES)) and not is_far(x, v.dtype.type(FAINT), np.inf))
@@ -200,11 +208,12 @@ def _tell_far_rows(s, tile, phi_q, q, from_q, first, rows, all_seen, told, at_ou
     """Tell of rows that floats are to answer: far queries, small sums, and what sees the `first` far key."""
     zero, like = tile.den.dtype.type(0), tile.den
     faint, far = like.dtype.type(FAINT), like.dtype.type(FAR)
+    near = all_near(q, from_q, rows * phi_q.dim, zero, far)
     for i in range(rows):
         x, den = window(q, from_q + i * phi_q.dim, phi_q.dim), tile.den[i]
         sees_far = first < rows if all_seen else first <= i
         low_den = tile.highest[i] != s.before[i] or (den != zero and not den >= faint)
-        if sees_far or low_den or is_far(x, zero, far):
+        if sees_far or low_den or (not near and is_far(x, zero, far)):
             told[at_out + i] = 1
 
 

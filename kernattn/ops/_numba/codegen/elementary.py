@@ -161,6 +161,22 @@ def decayed(x):
 
 
 @elementary
+def power_of_two(x):
+    """Return 2^x in float32 for x <= 0, to 2e-7 of it; 0 where it is below the normal numbers."""
+    c = constants(x)
+    mantissa, biased, bottom = c.mantissa, c.biased, c.lowest - c.one
+    coefficients = tuple(c.two * a for a in (c.one, *c.power))
+
+    def power_of_two(x):
+        x = where(x < bottom, bottom, x)  # whose power is 0
+        n = rint(x)
+        power = bits(shift_left(bits(n + biased), mantissa))  # 2^(n - 1)
+        return _polynomial(x - n, coefficients) * power
+
+    return power_of_two
+
+
+@elementary
 def vanishing(x):
     """Return e^x for x <= 0, down to the least number: the same digits as those of `decayed`."""
     c = constants(x)

@@ -12,7 +12,7 @@ from kernattn.ops._numba.codegen.bits import bits
 from kernattn.ops._numba.codegen.compile import inner, inner_exact, intrinsic
 from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.codegen.registers import lanes, splat
-from kernattn.ops._numba.codegen.vectors import Vector, like, load, store
+from kernattn.ops._numba.codegen.vectors import Vector, every, like, load, some, store, where
 
 FAR = 2.0**40
 """Entries of queries and keys beyond which rows are far: no score of others leaves the range of floats."""
@@ -25,31 +25,62 @@ def _word(builder, x, value):
 
 
 @intrinsic
-def nearest(context, x):
-    """Return the nearest bfloat16 to a float32, ties to even, as float32."""
+def raised(context, x):
+    """Return a float32 whose upper half is the nearest bfloat16, ties away from 0."""
 
     def codegen(context, builder, signature, args):
-        def number(value):
-            return _word(builder, x, value)
-
-        own = builder.bitcast(args[0], number(0).type)
-        odd = builder.and_(builder.lshr(own, number(16)), number(1))
-        rounded = builder.and_(builder.add(builder.add(own, number(0x7FFF)), odd), number(0xFFFF0000))
-        return builder.bitcast(rounded, args[0].type)
+        half = _word(builder, x, 0x8000)
+        return builder.bitcast(builder.add(builder.bitcast(args[0], half.type), half), args[0].type)
 
     return x(x), codegen
 
 
 @intrinsic
-def pair(context, even, odd):
-    """Return the words of two bfloat16, which came as float32: the even one below, the odd one above."""
+def cut(context, x):
+    """Return a float32 with zeros in its lower half."""
 
     def codegen(context, builder, signature, args):
-        sixteen = _word(builder, even, 16)
-        low, high = (builder.bitcast(x, sixteen.type) for x in args)
-        return builder.or_(builder.lshr(low, sixteen), high)
+        upper = _word(builder, x, 0xFFFF0000)
+        return builder.bitcast(builder.and_(builder.bitcast(args[0], upper.type), upper), args[0].type)
+
+    return x(x), codegen
+
+
+@inner_exact
+def nearest(x):
+    """Return the nearest bfloat16 to a float32, ties away from 0, as float32."""
+    return cut(raised(x))
+
+
+def _upper_halves(builder, vector, args, order):
+    """Return the code of the upper halves of two vectors, 16 bits each, in an order of (vector, element)."""
+    count, lane = 2 * vector.count, ir.IntType(32)
+    one, other = (builder.bitcast(x, ir.VectorType(ir.IntType(16), count)) for x in args)
+    picks = [which * count + 2 * i + 1 for which, i in order]
+    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(lane, count), picks))
+
+
+@intrinsic
+def pair(context, even, odd):
+    """Return the words of the upper halves of two vectors: that of the even one below, that of the odd one above."""
+
+    def codegen(context, builder, signature, args):
+        order = [(which, i) for i in range(even.count) for which in (0, 1)]
+        halves = _upper_halves(builder, even, args, order)
+        return builder.bitcast(halves, ir.VectorType(ir.IntType(32), even.count))
 
     return like(even, types.uint32)(even, odd), codegen
+
+
+@intrinsic
+def joined(context, first, then):
+    """Return the upper halves of two vectors, those of the first one first."""
+
+    def codegen(context, builder, signature, args):
+        order = [(which, i) for which in (0, 1) for i in range(first.count)]
+        return _upper_halves(builder, first, args, order)
+
+    return Vector(types.uint16, 2 * first.count)(first, then), codegen
 
 
 @inner_exact
@@ -60,21 +91,27 @@ def pack_pairs(x, row, depth, columns, words, size, part, parts):
         for i in range(0, columns, width):
             a, b = load(x, k * row + i), load(x, (k + 1) * row + i)
             for p in range(parts):
-                even, odd = nearest(a), nearest(b)
+                even, odd = raised(a), raised(b)
                 store(pair(even, odd), words, p * part + k // 2 * size + i)
-                a, b = a - even, b - odd
+                a, b = a - cut(even), b - cut(odd)
 
 
 @inner_exact
 def pack_row(x, at, count, target, to, part, parts):
     """Write numbers at to at + count as bfloat16 to target[to] and on, and what is left of them to the next part."""
-    x, y = window(x, at, count), window(target, to, count)
-    for i in range(count):
-        y[i] = np.uint32(bits(nearest(x[i]))) >> np.uint32(16)
-    if parts > 1:
-        y = window(target, to + part, count)
-        for i in range(count):
-            y[i] = np.uint32(bits(nearest(x[i] - nearest(x[i])))) >> np.uint32(16)
+    width = lanes(x)
+    whole = count // (2 * width) * (2 * width)
+    for i in range(0, whole, 2 * width):
+        a, b = load(x, at + i), load(x, at + i + width)
+        for p in range(parts):
+            first, then = raised(a), raised(b)
+            store(joined(first, then), target, to + p * part + i)
+            a, b = a - cut(first), b - cut(then)
+    for i in range(whole, count):
+        a = x[at + i]
+        for p in range(parts):
+            target[to + p * part + i] = np.uint32(bits(raised(a))) >> np.uint32(16)
+            a -= nearest(a)
 
 
 @inner_exact
@@ -94,3 +131,21 @@ def is_far(x, low, high):
         size = abs(x[i])
         beyond += 1 if not (size <= high) or (size < low and size != zero) else 0
     return beyond > 0
+
+
+@inner_exact
+def all_near(x, at, count, low, high):
+    """Is each of so many numbers 0, or of a size between `low` and `high`, and not at them? Of rows, most often yes."""
+    width, one, zero = lanes(x), x.dtype.type(1), x.dtype.type(0)
+    for i in range(count // width * width, count):
+        size = abs(x[at + i])
+        if not size < high or (size < low and size != zero):
+            return False
+    if count < width:
+        return True
+    far = every(load(x, at), zero)
+    for i in range(0, count // width * width, width):
+        y = load(x, at + i)
+        size = where(y < zero, zero - y, y)
+        far = where(size < high, where(size < low, where(size == zero, far, one), far), one)
+    return not some(far > zero)

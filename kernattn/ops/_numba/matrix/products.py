@@ -13,6 +13,18 @@ BLOCK = 32
 
 
 @inner
+def _load_left(unit, a, at, row):
+    load_tile(unit, 4, a, at, row)
+    load_tile(unit, 5, a, at + 16 * row, row)
+
+
+@inner
+def _load_right(unit, b, at, row):
+    load_tile(unit, 6, b, at, row)
+    load_tile(unit, 7, b, at + 16, row)
+
+
+@inner
 def multiply(
     unit, a, a_at, a_row, a_step, a_part, b, b_at, b_row, b_part, parts, c, c_at, c_row, m, n, depth, accumulate
 ):  # fmt: skip
@@ -22,6 +34,8 @@ def multiply(
     That of b[k, j] and b[k + 1, j] lies at b_at + p b_part + k/2 b_row + j, one word.
     `parts` are those of a, those of b, and the sum of p of both from which on their product is left out.
     """
+    _load_left(unit, a, a_at, a_row)
+    _load_right(unit, b, b_at, b_row)
     for i in range(0, m, 32):
         for j in range(0, n, 32):
             to = c_at + i * c_row + j
@@ -35,19 +49,24 @@ def multiply(
                 zero(unit, 1)
                 zero(unit, 2)
                 zero(unit, 3)
-            for p in range(parts[0]):
-                for r in range(min(parts[1], parts[2] - p)):
-                    x, y = a_at + p * a_part + i * a_row, b_at + r * b_part + j
-                    for k in range(0, depth, 32):
-                        left, right = x + k // 32 * a_step, y + k // 2 * b_row
-                        load_tile(unit, 4, a, left, a_row)
-                        load_tile(unit, 5, a, left + 16 * a_row, a_row)
-                        load_tile(unit, 6, b, right, b_row)
-                        load_tile(unit, 7, b, right + 16, b_row)
+            for k in range(0, depth, 32):
+                for p in range(parts[0]):
+                    if k + p > 0:
+                        _load_left(unit, a, a_at + p * a_part + i * a_row + k // 32 * a_step, a_row)
+                    for r in range(min(parts[1], parts[2] - p)):
+                        if k + p + r > 0:
+                            _load_right(unit, b, b_at + r * b_part + j + k // 2 * b_row, b_row)
                         dot(unit, 0, 4, 6)
                         dot(unit, 1, 4, 7)
                         dot(unit, 2, 5, 6)
                         dot(unit, 3, 5, 7)
+            # the first operands of the next block, before stores that would hold them up
+            if j + 32 < n:
+                _load_left(unit, a, a_at + i * a_row, a_row)
+                _load_right(unit, b, b_at + j + 32, b_row)
+            elif i + 32 < m:
+                _load_left(unit, a, a_at + (i + 32) * a_row, a_row)
+                _load_right(unit, b, b_at, b_row)
             store_tile(unit, 0, c, to, c_row)
             store_tile(unit, 1, c, to + 16, c_row)
             store_tile(unit, 2, c, to + 16 * c_row, c_row)

@@ -84,20 +84,36 @@ def fetch_line(builder, place, level=3):
     builder.call(function, [builder.bitcast(place, byte), word(0), word(level), word(1)])
 
 
-@intrinsic
-def _prefetch(context, array, at):
-    """Ask for the line of array[at] to be brought into the second-level cache: the first forgets it before its turn."""
+def _prefetch(level):
+    """Return the intrinsic that asks for the line of array[at] to be brought into a cache."""
 
-    def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        fetch_line(builder, builder.gep(data, [args[1]]), 2)
-        return context.get_dummy_value()
+    @intrinsic
+    def prefetch(context, array, at):
+        def codegen(context, builder, signature, args):
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            fetch_line(builder, builder.gep(data, [args[1]]), level)
+            return context.get_dummy_value()
 
-    return types.void(array, types.intp), codegen
+        return types.void(array, types.intp), codegen
+
+    return prefetch
+
+
+_to_second, _to_first = _prefetch(2), _prefetch(3)
 
 
 @inner
 def fetch(x, at, count):
-    """Ask for the lines of x[at : at + count], which are needed soon; it may lie beyond the end."""
+    """Ask for the lines of x[at : at + count], which are needed soon; it may lie beyond the end.
+
+    The second-level cache takes them: the first forgets them before their turn.
+    """
     for i in range(at, at + count, LINE // x.itemsize):
-        _prefetch(x, i)
+        _to_second(x, i)
+
+
+@inner
+def fetch_next(x, at, count):
+    """Ask for the lines of x[at : at + count], which are needed at once, in the nearest cache; as `fetch`."""
+    for i in range(at, at + count, LINE // x.itemsize):
+        _to_first(x, i)
