@@ -16,6 +16,7 @@ from bench.cpu.generate.ours import recurrent
 from bench.races import Case, Race
 from bench.sizes import Sizes
 from bench.torch_chunks import CHUNK, bidirectional
+from kernattn._arrays.precision import precision
 from kernattn._gradients import vjp
 from kernattn.attention import (
     causal_linear_attention,
@@ -28,6 +29,7 @@ from kernattn.attention import (
 from kernattn.bench import Work
 from kernattn.bench._clock import Call
 from kernattn.features import elu1
+from kernattn.ops._numba.matrix.unit import why_not
 from kernattn.transformer import Config, cast_params, initial_params
 
 LAYERS, WIDTH = 12, 96  # of the decoder: 85 million weights with 8 heads, more than caches hold
@@ -41,11 +43,22 @@ def _formats() -> dict[str, Any]:
     return found | {"float16": np.float16}
 
 
-def _beside(call: Callable[..., Any], *arrays: Any) -> dict[str, Call]:
-    """Return a call on float32 arrays, and on the same arrays in each format of 16 bits."""
+def _beside(call: Callable[..., Any], *arrays: Any, by_unit: bool = False) -> dict[str, Call]:
+    """Return a call on float32 arrays, and on the same arrays in each format of 16 bits.
+
+    What the matrix unit serves, where there is one, is also called with weights of one bfloat16, which is asked for.
+    """
     calls = {"ours": partial(call, *arrays)}
     for name, dtype in _formats().items():
         calls[f"ours, {name}"] = partial(call, *(x.astype(dtype) for x in arrays))
+    if by_unit and "ours, bfloat16" in calls and why_not() is None:
+        two_parts = calls["ours, bfloat16"]
+
+        def one_part() -> Any:
+            with precision("bfloat16"):
+                return two_parts()
+
+        calls["ours, bfloat16, one part"] = one_part
     return calls
 
 
@@ -58,7 +71,7 @@ def _linear(o: Sizes, make: _Maps, causal: bool, both: bool = False) -> Race:
     work = counts.linear(o, m, project, causal)
     if not both:
         others = _lean(q, k, v, getattr(phi, "omega", None), causal) if o.n % CHUNK == 0 else {}
-        return Race(_beside(lambda *x: run(*x, phi), q, k, v) | others, work)
+        return Race(_beside(lambda *x: run(*x, phi), q, k, v, by_unit=True) | others, work)
 
     def back(q: Any, k: Any, v: Any, g: Any) -> Any:
         return vjp(run, q, k, v, phi)[1]((g, None) if causal else g)
@@ -106,7 +119,7 @@ def _softmax(o: Sizes, causal: bool, both: bool = False) -> Race:
     if not both:
         if torch:
             others = _of_both(name, partial(peers.torch_softmax, causal=causal), q, k, v)
-        return Race(_beside(partial(softmax_attention, causal=causal), q, k, v) | others, work)
+        return Race(_beside(partial(softmax_attention, causal=causal), q, k, v, by_unit=True) | others, work)
 
     def back(q: Any, k: Any, v: Any, g: Any) -> Any:
         return vjp(softmax_attention, q, k, v, causal=causal)[1](g)
