@@ -48,8 +48,9 @@ def in_jax(arrays: Sequence[Any], size: int, both: bool) -> Call:
     Decays are e to differences of sums, as everywhere but here: strong gates lose digits.
     """
     jax = import_module("jax")
-    jnp, linalg = jax.numpy, import_module("jax.lax.linalg")
+    jnp = jax.numpy
     heads, n, d = arrays[0].shape
+    solve = _differentiable_solve(size) if both else _solve
     low = jnp.tril(jnp.ones((size, size), bool))
 
     def forward(*arrays: Any) -> Any:
@@ -59,10 +60,7 @@ def in_jax(arrays: Sequence[Any], size: int, both: bool) -> Call:
         since, left = jnp.exp(total), jnp.exp(total[..., -1:, :] - total)
         weak, turned = k * beta, k.swapaxes(-1, -2)
         sides = jnp.concatenate([v * beta, weak * since], -1)
-        solved = linalg.triangular_solve(
-            (weak @ turned) * between, sides, left_side=True, lower=True, unit_diagonal=True
-        )  # fmt: skip
-        values, reads = jnp.split(solved, [v.shape[-1]], -1)
+        values, reads = jnp.split(solve((weak @ turned) * between, sides), [v.shape[-1]], -1)
         q = q * d**-0.5
         given = values, reads, (q @ turned) * between, q * since, k * left, since[..., -1:, :]
 
@@ -79,6 +77,35 @@ def in_jax(arrays: Sequence[Any], size: int, both: bool) -> Call:
 
     run, given = jax.jit(back if both else forward), [jax.device_put(x) for x in arrays]
     return lambda: tuple(jax.block_until_ready(run(*given)))[: 5 if both else 1]
+
+
+def _solve(a: Any, sides: Any) -> Any:
+    """Return the x of (I + a) x = sides, where a counts below its diagonal."""
+    linalg = import_module("jax.lax.linalg")
+    return linalg.triangular_solve(a, sides, left_side=True, lower=True, unit_diagonal=True)
+
+
+def _differentiable_solve(size: int) -> Callable[..., Any]:
+    """Return the same as a function of JAX whose gradient is two products with the inverse, of matrices of a size.
+
+    The gradient that JAX has of it solves twice more; as XLA of JAX 0.10 runs it on CPUs, it may wait for ever.
+    """
+    jax = import_module("jax")
+    jnp = jax.numpy
+
+    def forward(a: Any, sides: Any) -> tuple[Any, Any]:
+        inverse = _solve(a, jnp.broadcast_to(jnp.eye(size, dtype=a.dtype), a.shape))
+        x = inverse @ sides
+        return x, (inverse, x)
+
+    def back(kept: Any, g: Any) -> tuple[Any, Any]:
+        inverse, x = kept
+        told = inverse.swapaxes(-1, -2) @ g
+        return jnp.tril(-told @ x.swapaxes(-1, -2), -1), told
+
+    solve = jax.custom_vjp(lambda a, sides: forward(a, sides)[0])
+    solve.defvjp(forward, back)
+    return solve  # type: ignore[no-any-return]
 
 
 def decays(q: Any, k: Any, v: Any, logs: Any, scale: float, both: bool = False) -> dict[str, Call]:
