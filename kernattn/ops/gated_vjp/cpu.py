@@ -20,7 +20,7 @@ from kernattn.ops._numba.tiles.layout import (
 )
 from kernattn.ops.gated.cpu import begun_anew, flat_state, forgets_rows, work_of
 from kernattn.ops.gated_vjp import loops, reference, tokens_loops
-from kernattn.ops.gated_vjp.reference import Cotangents, heard_queries
+from kernattn.ops.gated_vjp.reference import Cotangents
 
 by_arrays = without_flags(reference.gated_vjp)
 
@@ -35,8 +35,7 @@ def gated_vjp(
             q, k, v, g, gk, beta, read, write, scale, l2_normalise, state, key_mask, segment_ids, out, after
         )
     dtype = accumulation(v)
-    heard = heard_queries(np, q, out)
-    plan, given, queries = work_of(heard, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
+    plan, given, queries = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
     n, d, e, channels, _ = plan.sizes
     unwanted, of_keys = unwritten(dtype), (*plan.lead, n, d)
     dq = room_like(q, (*plan.out[:-1], d), dtype)
@@ -66,7 +65,7 @@ def gated_vjp(
     def back(y: Array, x: Array | None) -> Array | None:
         return None if x is None else narrow(sum_onto(np, y, x.shape), x.dtype)
 
-    d_g = None if g is None else back(np.sum(logs, axis=-1), g)
+    d_g = None if g is None else back(logs[..., 0] if logs.shape[-1] == 1 else np.sum(logs, axis=-1), g)
     return (
         back(dq, q), back(dk, k), back(dv, v), d_g, None if gk is None else back(logs, gk), back(strength, beta),
         back(d_read, read), back(d_write, write), back(d_state, state),

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn.ops._numba.codegen.compile import compiled, inner, phase
-from kernattn.ops._numba.codegen.halves import narrow
+from kernattn.ops._numba.codegen.compile import compiled, inner
 from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
 from kernattn.ops._numba.tiles.products import LATER, product
-from kernattn.ops._numba.tiles.rows import as_read, given_rows, read_row, wide_rows
+from kernattn.ops._numba.tiles.rows import as_read, given_rows
 from kernattn.ops.gated.carry_loops import carry
 from kernattn.ops.gated.loops import (
     MASK,
@@ -24,7 +23,6 @@ from kernattn.ops.gated.loops import (
     K,
     Room,
     as_loops_see,
-    inverse_norm,
     load_rows,
     load_state,
     open_chunk,
@@ -41,53 +39,10 @@ from kernattn.ops.gated_vjp.chunk_loops import (
     pull_state,
     pull_substitution,
 )
+from kernattn.ops.gated_vjp.rows_loops import load_cotangents, write_rows
 
 GROUP, HELD = 8, 1 << 20
 """Chunks of a group, whose states lie in cache together; numbers that are held where all chunks can be one group."""
-
-
-@phase
-def _write_rows(tile, row, x, at, step, rows, d, mask, mask_at, normalise, units, spare, target, to):
-    """Write cotangents of rows, 0 where there is no key; where rows were normalised, of what they were.
-
-    Those of 16 bits are made in the tile. What rows x were is read into `spare`.
-    """
-    floats, bits, kind = target
-    for i in range(rows):
-        g = window(tile, i * row, d)
-        y = g
-        if kind == 0:
-            y = window(floats, to + i * d, d)
-        if mask.size > 0 and not mask[mask_at + i]:
-            for c in range(d):
-                y[c] = 0
-        elif normalise:
-            raw, first = wide_rows(x, at + i * step, d, spare)
-            unit = window(units, i * row, d)
-            factor, along = inverse_norm(window(raw, first, d)), g.dtype.type(0)
-            for c in range(d):
-                along += unit[c] * g[c]
-            for c in range(d):
-                y[c] = factor * (g[c] - unit[c] * along)
-        elif kind == 0:
-            for c in range(d):
-                y[c] = g[c]
-        if kind != 0:
-            narrow(tile, i * row, d, bits, kind, to + i * d)
-
-
-@phase
-def _load_cotangents(g_out, at, rows, e, scale, room, back):
-    """Load the cotangents of outputs, times the scale."""
-    for i in range(rows):
-        y = window(back.out, i * room.row_e, e)
-        if given_rows(g_out):
-            read_row(g_out, at + i * e, e, back.out, i * room.row_e)
-            for c in range(e):
-                y[c] *= scale
-        else:
-            for c in range(e):
-                y[c] = 0
 
 
 class Found(NamedTuple):
@@ -168,7 +123,7 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
     row_d, row_e, size = shared.row_d, shared.row_e, shared.size
     area, begins = row_d * row_e, np.empty(n + 1, np.int64)
     opened = _size_of_opened(shared)
-    delta, no_mask = given.beta.size > 0, window(given.mask, 0, 0)
+    delta, heard = given.beta.size > 0, np.zeros(size, np.bool_)
     kept, starts, tiles = aligned(0, before), aligned(0, before), aligned(0, before)
     for head in range(low, high):
         own = table[head]
@@ -209,21 +164,21 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                 for reader in range(reads.shape[1]):
                     step_q, at_out = reads[head, reader, QUERY_STEP], reads[head, reader, OUT] * n + start
                     at_q = reads[head, reader, QUERY] + start * step_q
-                    load_rows(q, at_q, step_q, rows, d, no_mask, 0, given.normalise, room.queries, row_d)
+                    load_cotangents(g_out, at_out * e, rows, e, scale, room, back, heard)
+                    load_rows(q, at_q, step_q, rows, d, heard, 0, given.normalise, room.queries, row_d)
                     score(room.queries, rows, d, channels, room, room.scores)
-                    _load_cotangents(g_out, at_out * e, rows, e, scale, room, back)
                     product(
                         room.scores, 0, size, 1, back.out, 0, row_e, back.written, 0, row_e, rows, e, rows, True, LATER
                     )  # fmt: skip
                     pull_reading(room.queries, room.scores, False, reader == 0, rows, d, e, channels, state, room, back)
-                    _write_rows(
-                        back.rows, row_d, q, at_q, step_q, rows, d, no_mask, 0, given.normalise, room.queries,
+                    write_rows(
+                        back.rows, row_d, q, at_q, step_q, rows, d, heard, 0, given.normalise, room.queries,
                         back.passed, found.q, at_out * d,
                     )  # fmt: skip
                 mask_at, at = own[MASK] * n + start, head * n + start
                 if delta:
                     pull_substitution(rows, e, room, back)
-                _write_rows(
+                write_rows(
                     back.written, row_e, q, 0, 0, rows, e, given.mask, mask_at, False, room.written, back.passed,
                     found.v, at * e,
                 )  # fmt: skip
@@ -233,12 +188,12 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                         x, y = window(back.rows, i * row_d, d), window(back.keys, i * row_d, d)
                         for a in range(d):
                             y[a] += x[a]
-                    _write_rows(
+                    write_rows(
                         back.strength, 1, q, 0, 0, rows, 1, given.mask, mask_at, False, back.strength, back.passed,
                         found.beta, at,
                     )  # fmt: skip
                 at_k, step_k = row_of(own, K, start), own[STEPS + K]
-                _write_rows(
+                write_rows(
                     back.keys, row_d, given.k, at_k, step_k, rows, d, given.mask, mask_at, given.normalise,
                     room.keys, back.passed, found.k, at * d,
                 )  # fmt: skip
@@ -248,7 +203,7 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                             logs = window(back.logs, i * channels, channels)
                             for a in range(channels):
                                 logs[a] = 0
-                    _write_rows(
+                    write_rows(
                         back.logs, channels, q, 0, 0, rows, channels, given.mask, mask_at, False, back.logs,
                         back.passed, found.logs, at * channels,
                     )  # fmt: skip

@@ -5,10 +5,12 @@ States at the starts of groups of tokens are kept; a group's own are made again,
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
-from kernattn.ops._numba.tiles.rows import as_read, given_rows, read_row, wide_rows
+from kernattn.ops._numba.tiles.rows import as_read, given_rows, wide_rows
 from kernattn.ops.gated.loops import (
     MASK,
     OUT,
@@ -23,6 +25,7 @@ from kernattn.ops.gated.loops import (
     row_of,
 )
 from kernattn.ops.gated.tokens_loops import advance, load_token, token_for
+from kernattn.ops.gated_vjp.rows_loops import load_cotangent
 from kernattn.ops.step.sums_loops import read
 
 GROUP = 16  # tokens
@@ -140,7 +143,7 @@ def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, fo
     given, q, before, g_out, g_after = as_loops_see(given), as_read(q), whole(before), as_read(g_out), whole(g_after)
     n, d, e, channels, _ = sizes
     area, token, back = d * e, token_for(d, e, before), _back_for(d, e, before)
-    groups, no_mask = (n + GROUP - 1) // GROUP, window(given.mask, 0, 0)
+    groups, heard = (n + GROUP - 1) // GROUP, np.zeros(1, np.bool_)
     kept, states = aligned(groups * area, before), aligned((GROUP + 1) * area, before)
     g_state = aligned(area, before)
     for head in range(low, high):
@@ -168,16 +171,12 @@ def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, fo
                 for reader in range(reads.shape[1]):
                     at_q = reads[head, reader, QUERY] + t * reads[head, reader, QUERY_STEP]
                     at_out = reads[head, reader, OUT] * n + t
-                    load_rows(q, at_q, d, 1, d, no_mask, 0, given.normalise, token.query, d)
-                    back.out[:] = 0
-                    if given_rows(g_out):
-                        read_row(g_out, at_out * e, e, back.out, 0)
-                        for c in range(e):
-                            back.out[c] *= scale
+                    heard[0] = load_cotangent(g_out, at_out * e, e, scale, back.out, 0)
+                    load_rows(q, at_q, d, 1, d, heard, 0, given.normalise, token.query, d)
                     _pull_query(new, token.query, d, e, back, g_state)
                     if given.normalise:
                         _of_direction(back.query, token.query, q, at_q, back.spare)
-                    _write(back.query, True, found.q, at_out * d)
+                    _write(back.query, heard[0], found.q, at_out * d)
                 load_token(given, own, t, sizes, token)
                 token.known[:] = 0
                 if not begins:

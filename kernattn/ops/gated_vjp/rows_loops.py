@@ -1,0 +1,61 @@
+"""Rows of cotangents: of outputs, which are read, and of what a chunk has found, which are written."""
+
+from kernattn.ops._numba.codegen.compile import inner, phase
+from kernattn.ops._numba.codegen.halves import narrow
+from kernattn.ops._numba.codegen.memory import window
+from kernattn.ops._numba.tiles.rows import given_rows, read_row, wide_rows
+from kernattn.ops.gated.loops import inverse_norm
+
+
+@phase
+def write_rows(tile, row, x, at, step, rows, d, mask, mask_at, normalise, units, spare, target, to):
+    """Write cotangents of rows, 0 where there is no key; where rows were normalised, of what they were.
+
+    Those of 16 bits are made in the tile. What rows x were is read into `spare`.
+    """
+    floats, bits, kind = target
+    for i in range(rows):
+        g = window(tile, i * row, d)
+        y = g
+        if kind == 0:
+            y = window(floats, to + i * d, d)
+        if mask.size > 0 and not mask[mask_at + i]:
+            for c in range(d):
+                y[c] = 0
+        elif normalise:
+            raw, first = wide_rows(x, at + i * step, d, spare)
+            unit = window(units, i * row, d)
+            factor, along = inverse_norm(window(raw, first, d)), g.dtype.type(0)
+            for c in range(d):
+                along += unit[c] * g[c]
+            for c in range(d):
+                y[c] = factor * (g[c] - unit[c] * along)
+        elif kind == 0:
+            for c in range(d):
+                y[c] = g[c]
+        if kind != 0:
+            narrow(tile, i * row, d, bits, kind, to + i * d)
+
+
+@inner
+def load_cotangent(g_out, at, e, scale, out, to):
+    """Load the cotangent of an output, times the scale; return whether it is anything but 0.
+
+    A query of an output without a cotangent may be anything.
+    """
+    y, size = window(out, to, e), out.dtype.type(0)
+    if not given_rows(g_out):
+        y[:] = 0
+        return False
+    read_row(g_out, at, e, out, to)
+    for c in range(e):
+        size += abs(y[c])
+        y[c] *= scale
+    return size != 0
+
+
+@phase
+def load_cotangents(g_out, at, rows, e, scale, room, back, heard):
+    """Load the cotangents of outputs, and say which are heard."""
+    for i in range(rows):
+        heard[i] = load_cotangent(g_out, at + i * e, e, scale, back.out, i * room.row_e)
