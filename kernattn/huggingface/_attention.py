@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from kernattn._arrays.graphs import in_a_graph
-from kernattn._runtime.checks import shown
 from kernattn.attention import (
     LinearState,
     causal_linear_attention,
@@ -26,6 +24,7 @@ from kernattn.features import FeatureMap, LearntMap, random_features
 from kernattn.huggingface._cache import find_layer
 from kernattn.huggingface._call import Call, read_call
 from kernattn.huggingface._inputs import INPUTS, is_design, layers_of, put_inputs
+from kernattn.huggingface._settings import NOTED, Note, Settings, settle
 from kernattn.kernels import Softmax
 from kernattn.torch._heads import join_heads
 from kernattn.torch._specs import KeptMap, names_of
@@ -47,46 +46,53 @@ class Favor:
     FAVOR+, Choromanski et al. (2021), as :func:`register` hands it to transformers. Every layer has a draw of its own,
     which follows from the seed, the number of redraws and the layer's index. Layers that have no index are counted in
     the order of their first call, those of each config apart. The first call writes the settings into the model's
-    config, which is saved with it; a model that was saved with others says so in a warning.
+    config, which is saved with it, and a model that is loaded has those that it was saved with.
 
     Attributes
     ----------
     num_features, estimator, projection, seed : object
-        As `register` takes them; the seed is that of all draws.
+        As `register` takes them; the seed is that of all draws. Models that were saved with others have theirs.
     draws : int
         How many times all layers were redrawn.
     """
 
-    def __init__(self, num_features: int, estimator: str, projection: str, seed: int) -> None:
+    def __init__(
+        self, num_features: int, estimator: str, projection: str, seed: int, said: tuple[str, ...] = ()
+    ) -> None:
         self.num_features, self.estimator, self.projection, self.seed = num_features, estimator, projection, seed
         self.draws = self._drawn = 0
-        self._maps: dict[tuple[int, int, float], FeatureMap] = {}
+        self._said = said  # which of them must be those of a model's file
+        self._maps: dict[tuple[Settings, int, int, float], FeatureMap] = {}
         self._number = next(_numbers)
         self._in_graphs = WeakKeyDictionary[nn.Module, set[tuple[Any, ...]]]()
 
     def redraw(self) -> None:
         """Give every layer a fresh draw. A StateCache filled before belongs to the old one, and is refused."""
-        before = _Settings(self._made_of)
         self.draws += 1
         self._maps.clear()
         for layer, forms in self._in_graphs.items():
-            if getattr(layer.config, NOTED, None) == before:
-                _note(layer, *self._made_of)
+            noted = getattr(layer.config, NOTED, None)
+            settings = self._settle(layer) if isinstance(noted, Note) and noted.by == self._number else self._own
             for form in forms:
-                self._put(layer, *form)
+                self._put(layer, settings, *form)
 
-    def draw(self, layer: int, dim: int, scale: float) -> Any:
+    def draw(self, layer: int, dim: int, scale: float, settings: Settings | None = None) -> Any:
         """Return the map of a layer: of its index, of the dimension of its heads, and of the scale of its scores."""
+        settings = self._own if settings is None else settings
         if torch.compiler.is_dynamo_compiling():
-            return KeptMap(*_draw_kept(*self._made_of, layer, dim, scale))
-        key = layer, dim, scale
+            return KeptMap(*_draw_kept(*settings, layer, dim, scale))
+        key = settings, layer, dim, scale
         if key not in self._maps:
-            self._maps[key] = _draw(*self._made_of, *key)
+            self._maps[key] = _draw(*settings, layer, dim, scale)
         return self._maps[key]
 
     @property
-    def _made_of(self) -> tuple[int, str, str, int, int]:
-        return self.num_features, self.estimator, self.projection, self.seed, self.draws
+    def _own(self) -> Settings:
+        return Settings(self.num_features, self.estimator, self.projection, self.seed, self.draws)
+
+    def _settle(self, module: nn.Module) -> Settings:
+        """Return what a model's draws follow from; a graph is of these settings of the registration alone."""
+        return settle(module, self._number, self._said, *self._own)
 
     def _input(self, module: nn.Module, call: Call) -> Any:
         """Return the map of a layer whose draw is an input of the graph; None where it cannot be."""
@@ -105,17 +111,19 @@ class Favor:
     def _prepare(self, kind: type, config: Any, dim: int, scale: float, *form: Any) -> tuple[Any, ...] | None:
         """Put draws beside all layers of a config, where a graph finds them, and return what makes their design."""
         layers = layers_of(kind, config)
-        design, other = (_draw(*self._made_of[:3], 0, 0, at, dim, scale) for at in (0, 1))
+        if not layers:
+            return None
+        settings = self._settle(layers[0])
+        design, other = (_draw(*settings[:3], 0, 0, at, dim, scale) for at in (0, 1))
         if any(getattr(layer, "layer_idx", None) is None for layer in layers) or not is_design(design, other):
             return None
         for layer in layers:
-            _note(layer, *self._made_of)
             self._in_graphs.setdefault(layer, set()).add((dim, scale, *form))
-            self._put(layer, dim, scale, *form)
+            self._put(layer, settings, dim, scale, *form)
         return names_of(design)
 
-    def _put(self, layer: Any, dim: int, scale: float, *form: Any) -> None:
-        phi = _draw(*self._made_of, layer.layer_idx, dim, scale)
+    def _put(self, layer: Any, settings: Settings, dim: int, scale: float, *form: Any) -> None:
+        phi = _draw(*settings, layer.layer_idx, dim, scale)
         put_inputs(layer, (self._number, dim, scale, *form), phi, *form)
 
     def _check_draws(self) -> None:
@@ -141,8 +149,7 @@ class Favor:
             index = getattr(module, "layer_idx", None)
             if index is None:
                 index = _place(id(module), module)  # a graph is of one module where it has asked for its id
-            _note(module, *self._made_of)
-            phi = self.draw(index, call.q.shape[-1], call.scale)
+            phi = self.draw(index, call.q.shape[-1], call.scale, self._settle(module))
         if layer is not None:
             if not call.causal:
                 raise ParameterError("a StateCache is for causal attention; got attention of all tokens to all")
@@ -172,35 +179,6 @@ def _place(_: int, module: nn.Module) -> int:
         taken = [at for each, at in _places.items() if getattr(each, "config", None) is config]
         _places[module] = 1 + max(taken, default=-1)
     return _places[module]
-
-
-NOTED = "kernattn"  # where a model's config says which draws it has had
-
-
-class _Settings(dict[str, Any]):
-    """Settings that were noted in this process; those of a file are a plain dict."""
-
-    def __init__(self, made_of: tuple[Any, ...]) -> None:
-        super().__init__(zip(("num_features", "estimator", "projection", "seed", "draws"), made_of, strict=True))
-
-
-@in_a_graph
-def _note(module: nn.Module, *settings: Any) -> None:
-    """Write settings into the config of a model, which is saved with it; warn where it was saved with others."""
-    config = getattr(module, "config", None)
-    if config is None:
-        return
-    now = _Settings(settings)
-    before = getattr(config, NOTED, None)
-    if before == now and isinstance(before, _Settings):
-        return
-    if before is not None and not isinstance(before, _Settings) and before != now:
-        warnings.warn(
-            f"this model was saved with attention by kernattn of {shown(before)}, and now has {dict(now)}: what it "
-            "learnt fits that draw. register() what it had, and redraw() as often, or train it again",
-            stacklevel=2,
-        )
-    setattr(config, NOTED, now)
 
 
 def give_back(out: Tensor) -> tuple[Tensor, None]:

@@ -13,14 +13,15 @@ from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.huggingface._attention import Favor, exact_attention
 from kernattn.huggingface._masks import make_key_mask
+from kernattn.huggingface._settings import DEFAULTS
 
 
 @old_arguments(seed="rng")
 def register(
-    num_features: int = 256,
+    num_features: int | None = None,
     *,
-    estimator: str = "positive",
-    projection: str = "orthogonal",
+    estimator: str | None = None,
+    projection: str | None = None,
     rng: RNG = None,
     name: str = "kernattn_favor",
 ) -> Favor:
@@ -33,18 +34,21 @@ def register(
     positions, sinks and static caches are refused when a model asks for them. `redraw` of what is returned gives all
     layers fresh features. Models that keep attention of their own, such as Bloom and Falcon, are not changed.
 
+    A model's config keeps number of features, estimator, projection, seed and redraws. A model that is loaded has
+    those that it was saved with, and whatever is given here must be the same: else its first call raises an error.
+
     Parameters
     ----------
-    num_features : int
-        The number of features.
-    estimator : str
-        Which features, as :func:`kernattn.random_features` names them, of those that need no data.
-    projection : str
-        How frequencies are arranged, as in :func:`kernattn.random_features`.
+    num_features : int, optional
+        The number of features; 256 for a new model.
+    estimator : str, optional
+        Which features, as :func:`kernattn.random_features` names them, of those that need no data; "positive" for a
+        new model.
+    projection : str, optional
+        How frequencies are arranged, as in :func:`kernattn.random_features`; "orthogonal" for a new model.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Source of the seed, which is `rng` itself where that is an integer. Draws follow from it, the layer's index and
-        the number of redraws, and a saved model holds none of them: give the same integer to processes that share a
-        model, or go on with one.
+        the number of redraws: processes that share a new model need the same integer.
     name : str
         The name of this attention, which begins with ``"kernattn_"``. Models that ask for different names can have
         different numbers of features; a name that is registered again changes for the models that use it.
@@ -71,7 +75,15 @@ def register(
         raise ParameterError(f"name must begin with 'kernattn_' and go on; got {shown(name)}")
     given, source = rng, generator(rng)
     seed = int(given) if isinstance(given, Integral) else int(source.integers(2**63))
-    favor = Favor(positive_integer("num_features", num_features), estimator, projection, seed)
+    told = {"num_features": num_features, "estimator": estimator, "projection": projection, "seed": rng}
+    said = tuple(key for key, value in told.items() if value is not None)
+    favor = Favor(
+        DEFAULTS.num_features if num_features is None else positive_integer("num_features", num_features),
+        DEFAULTS.estimator if estimator is None else estimator,
+        DEFAULTS.projection if projection is None else projection,
+        seed,
+        said,
+    )
     favor.draw(0, 64, 0.125)
     for key, attention in (("kernattn", exact_attention), (name, favor)):
         AttentionInterface.register(key, attention)

@@ -1,6 +1,7 @@
 """Models of transformers whose attention is swapped by name."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -194,25 +195,49 @@ def test_arguments_are_checked(arguments, message):
     assert AttentionInterface()["kernattn_favor"] is before
 
 
-def test_a_model_that_was_saved_with_another_draw_warns(tmp_path):
-    model, x = gpt2().eval(), tokens(1, 5)
-    wanted = answers(model, "kernattn_favor", x)
-    model.save_pretrained(tmp_path)
+def test_a_loaded_model_has_the_features_that_it_was_saved_with(tmp_path):
+    """Whatever register() was not told, and however often it redrew; what it was told must be the same."""
+    favor, made, x = register(16, projection="iid", rng=7), gpt2(n_layer=1), tokens(1, 5)
+    favor.redraw()
+    wanted = answers(made, "kernattn_favor", x)
+    made.save_pretrained(tmp_path)
+    favor.redraw()
+    redrawn = answers(made, "kernattn_favor", x)
 
     def load():
-        return type(model).from_pretrained(tmp_path).eval()
+        return type(made).from_pretrained(tmp_path).eval()
 
-    torch.testing.assert_close(answers(load(), "kernattn_favor", x), wanted)
-    register(64, rng=0).redraw()
     loaded = load()
-    with pytest.warns(UserWarning, match="saved with attention by kernattn of .*'draws': 0.* and now has .*'draws': 1"):
-        found = answers(loaded, "kernattn_favor", x)
-    assert not torch.equal(found, wanted)
-    torch.testing.assert_close(answers(loaded, "kernattn_favor", x), found)  # it says so once
-    for forged in (5, "x", [], True, {}):
-        loaded.config.kernattn = forged
-        with pytest.warns(UserWarning, match="saved with attention by kernattn of"):
+    for settings in ({}, {"rng": 7}, {"num_features": 16, "projection": "iid"}):
+        again = register(**settings)
+        for model in (loaded, load(), pickle.loads(pickle.dumps(loaded))):
+            assert torch.equal(answers(model, "kernattn_favor", x), wanted)
+    again.redraw()
+    assert torch.equal(answers(loaded, "kernattn_favor", x), redrawn)
+    assert torch.equal(answers(load(), "kernattn_favor", x), wanted)
+    assert loaded.config.kernattn["draws"] == 2
+
+    for settings, message in (({"rng": 8}, "of rng=7,.* told rng=8"), ({"num_features": 8}, "of num_features=16,")):
+        register(**settings)
+        with pytest.raises(ParameterError, match=f"saved with attention by kernattn {message}"):
             answers(loaded, "kernattn_favor", x)
-    register(16, rng=0)
-    answers(model, "kernattn_favor", x)  # another number of features for a model in use is no surprise
-    assert model.config.kernattn["num_features"] == 16
+    loaded.config.kernattn = None
+    answers(loaded, "kernattn_favor", x)
+    assert loaded.config.kernattn["num_features"] == 8
+
+
+@pytest.mark.parametrize("forged", [5, "x", [], True, {}, {"num_features": 16}])
+def test_settings_that_a_file_spoilt(forged):
+    made = gpt2(n_layer=1)
+    made.config.kernattn = forged
+    with pytest.raises(ParameterError, match="config must have num_features, estimator, projection, seed, draws"):
+        answers(made, "kernattn_favor", tokens(1, 5))
+
+
+def test_models_of_this_process_take_other_settings():
+    made, x = gpt2(n_layer=1), tokens(1, 5)
+    for m in (16, 8):
+        register(m, rng=0)
+        answers(copy.deepcopy(made), "kernattn_favor", x)
+        answers(made, "kernattn_favor", x)
+        assert made.config.kernattn["num_features"] == m

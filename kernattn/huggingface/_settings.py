@@ -1,0 +1,86 @@
+"""Which features a model has: its config says it, and is saved with the model."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from kernattn._arrays.graphs import in_a_graph
+from kernattn._runtime.checks import shown
+from kernattn.errors import ParameterError
+
+NOTED = "kernattn"  # the attribute of a config
+
+
+class Settings(NamedTuple):
+    """What draws follow from, besides a layer's index and sizes."""
+
+    num_features: int
+    estimator: str
+    projection: str
+    seed: int
+    draws: int
+
+
+DEFAULTS = Settings(256, "positive", "orthogonal", 0, 0)
+
+
+class Note(dict[str, Any]):
+    """Settings that a registration of this process wrote; those of a file are a plain dict."""
+
+    def __init__(self, settings: Settings, by: int, seen: int, loaded: bool) -> None:
+        super().__init__(settings._asdict())
+        self.by, self.seen, self.loaded = by, seen, loaded  # whose it is, and how many redraws that had had
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Note:
+        return Note(Settings(**self), self.by, self.seen, self.loaded)
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)  # a pickled model is one of a file
+
+
+@in_a_graph
+def settle(module: nn.Module, by: int, said: tuple[str, ...], *given: Any) -> Settings:
+    """Return the settings of a model, and write them into its config.
+
+    They are those of the registration, unless the model came from a file that has others: then those of the file, and
+    as many redraws more as there were since. What the registration was told must be what the file has.
+    """
+    settings = Settings(*given)
+    config = getattr(module, "config", None)
+    if config is None:
+        return settings
+    before = getattr(config, NOTED, None)
+    if before is None or (isinstance(before, Note) and not before.loaded):
+        setattr(config, NOTED, Note(settings, by, settings.draws, loaded=False))
+        return settings
+    file = _read(before)
+    since = settings.draws - before.seen if isinstance(before, Note) and before.by == by else 0
+    other = [name for name in said if getattr(settings, name) != getattr(file, name)]
+    if other:
+        have, told = (_arguments(x, other) for x in (file, settings))
+        raise ParameterError(
+            f"this model was saved with attention by kernattn of {have}, and register() was told {told}: what the "
+            "model learnt fits its own. Leave them out of register(), or set model.config.kernattn = None to train "
+            "with others"
+        )
+    now = file._replace(draws=file.draws + since)
+    setattr(config, NOTED, Note(now, by, settings.draws, loaded=True))
+    return now
+
+
+def _arguments(settings: Settings, names: list[str]) -> str:
+    return ", ".join(f"{'rng' if name == 'seed' else name}={getattr(settings, name)!r}" for name in names)
+
+
+def _read(noted: Any) -> Settings:
+    """Return the settings that a config has, or raise."""
+    kinds = {name: type(value) for name, value in DEFAULTS._asdict().items()}
+    whole = isinstance(noted, dict) and noted.keys() == kinds.keys()
+    if not whole or any(type(noted[name]) is not kind for name, kind in kinds.items()):
+        raise ParameterError(
+            f"the model's config must have {', '.join(kinds)} under {NOTED!r}, as attention by kernattn writes them; "
+            f"got {shown(noted)}: set model.config.kernattn = None to go on without"
+        )
+    return Settings(**noted)
