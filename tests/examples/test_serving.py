@@ -72,3 +72,16 @@ def test_what_cannot_be_served_is_said(names, model):
     lines = [b"", b"no JSON", b"[]", b'{"prompt": [99], "tokens": 3}', b'{"prompt": [1], "tokens": true}', b"x" * 99999]
     found, _ = serve(names, model, 2, [lambda port, line=line: ask(port, line) for line in lines])
     assert all(len(answers) == 1 and answers[0]["error"] for answers in found)
+
+
+def test_sessions_that_come_and_go_get_what_they_get_alone(monkeypatch):
+    """And one that is given another's row does not."""
+    names = runpy.run_path(str(ROOT / "examples" / "serving_soak.py"))
+    found = names["soak"](40, 8, heads=2, dim=8, length=6.0)
+    assert found["sessions that left"] > 30
+    assert found["largest difference from their own runs"] < 1e-5
+
+    put = ka.put_states
+    monkeypatch.setattr(ka, "put_states", lambda state, row, new, **_: put(state, row if row < 7 else 0, new))
+    with pytest.raises(AssertionError, match="differs from its own run"):
+        names["soak"](40, 8, heads=2, dim=8, length=6.0)

@@ -1,0 +1,67 @@
+"""A researcher: a kernel and a map of one's own, a sweep with paired redraws, its records, its report and a figure."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import kernattn as ka
+
+
+@dataclass(frozen=True)
+class Exponential(ka.kernels.Stationary):
+    r"""k(x, y) = e^{-|x - y|}."""
+
+    lengthscale: float = 1.0
+
+    def _evaluate(self, rows):
+        return rows.xp.exp(-(rows.squared_distance() ** 0.5))
+
+
+KERNEL = Exponential(2.0)
+X = np.random.default_rng(0).standard_normal((32, 3))
+
+
+def frequencies(m):
+    """Return a map of m frequencies, whose law is Cauchy's in three dimensions."""
+
+    def factory(rng):
+        omega = rng.standard_normal((m, 3)) / np.abs(rng.standard_normal((m, 1))) / KERNEL.lengthscale
+        return lambda x: np.concatenate([np.cos(x @ omega.T), np.sin(x @ omega.T)], axis=-1) / np.sqrt(m)
+
+    return ka.features.from_function(dim=3, num_features=2 * m, factory=factory, kernel=KERNEL, rng=0)
+
+
+def trial(cell, rng):
+    """Measure one redraw."""
+    if cell["map"] == "frequencies":
+        phi = frequencies(cell["m"] // 2).redraw(rng)
+    else:
+        phi = ka.features.nystrom(X, KERNEL, cell["m"], method="uniform", rng=rng)
+    return {"error": float(np.sqrt(np.mean((phi(X) @ phi(X).T - KERNEL(X, X)) ** 2)))}
+
+
+def main(folder):
+    """Measure, and draw what was measured."""
+    axes = {"map": ("frequencies", "landmarks"), "m": (8, 16)}
+    sweep = ka.studies.Sweep("exponential", axes=axes, trial=trial, stop=ka.studies.Stop(draws=16))
+    records = ka.studies.run(sweep, folder / "study", workers=0)
+    assert ka.studies.run(sweep, folder / "study", workers=0) == records  # nothing is measured twice
+    assert "exponential" in Path(ka.studies.report(folder / "study")).read_text(encoding="utf-8")
+    figure, ax = plt.subplots()
+    for name in axes["map"]:
+        mine = [r for r in records if r["map"] == name]
+        error = np.array([[r["error"], r["error_low"], r["error_high"]] for r in mine]).T
+        ax.errorbar([r["m"] for r in mine], error[0], np.abs(error[1:] - error[0]), label=name)
+    ax.legend()
+    figure.savefig(folder / "error.pdf")
+    plt.close(figure)
+    by = {(r["map"], r["m"]): r["error"] for r in records}
+    assert by["landmarks", 16] < by["frequencies", 16] < by["frequencies", 8]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        main(Path(place))

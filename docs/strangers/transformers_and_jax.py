@@ -1,0 +1,56 @@
+"""Someone with a model of transformers: swap, train, save, load without a word, generate; and the same map in JAX."""
+
+import tempfile
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import kernattn as ka
+from kernattn.huggingface import StateCache, register
+
+
+def main(folder):
+    """Take a model from its first swap to its loaded copy."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = LlamaConfig(vocab_size=50, intermediate_size=64, bos_token_id=None, eos_token_id=None, **sizes)
+    model, tokens = LlamaForCausalLM(config), torch.randint(50, (2, 16))
+    favor = register(num_features=16, projection="iid")
+    model.set_attn_implementation("kernattn_favor")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        favor.redraw()
+    with torch.no_grad():
+        trained = model.eval()(tokens).logits
+    model.save_pretrained(folder)
+
+    register()  # another process knows no more
+    loaded = LlamaForCausalLM.from_pretrained(folder, attn_implementation="kernattn_favor").eval()
+    with torch.no_grad():
+        assert torch.equal(loaded(tokens).logits, trained)
+    register(num_features=8)
+    try:
+        loaded(tokens)
+    except ka.errors.ParameterError as error:
+        assert "saved with attention by kernattn of num_features=16" in str(error)
+    register()
+    settings = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(tokens)}
+    text = loaded.generate(tokens, past_key_values=StateCache(), **settings)
+    assert torch.equal(text, loaded.generate(tokens, use_cache=False, **settings))
+
+    phi = ka.random_features(ka.kernels.Softmax(), 8, 16, "positive", rng=0)
+    q, k, v = torch.randn(3, 2, 12, 8)
+    of_torch, _ = ka.causal_linear_attention(q, k, v, phi)
+    of_jax, _ = ka.causal_linear_attention(*(jnp.asarray(x.numpy()) for x in (q, k, v)), phi)
+    np.testing.assert_allclose(of_jax, of_torch.numpy(), rtol=1e-4, atol=1e-6)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        main(Path(place))
