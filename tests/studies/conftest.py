@@ -6,6 +6,8 @@ import pytest
 from kernattn.studies import figures, study
 
 DRAWN = "kernattn.studies._presets.draw.write_figures"
+PLACED = "matplotlib.layout_engine.ConstrainedLayoutEngine.execute"  # half the time of a figure
+DRAWS = {"independence": 6, "tails": 8, "uniform": 8}  # half the quick form's, and all that is said of it holds
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +29,12 @@ def found(tmp_path_factory):
         if name not in made:
             folder = tmp_path_factory.mktemp(name)
             with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("kernattn.features._fitted.learn.STEPS", 50)  # no test asks how good fits are
                 patch.setattr(DRAWN, lambda preset, *_: [f"{stem}.png" for stem in preset.figures])
-                records = study(name, folder, quick=True)
-            figures(folder, formats=["png"])
+                records = study(name, folder, quick=True, draws=DRAWS.get(name))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(PLACED, lambda *_: None)
+                figures(folder, formats=["png"])
             made[name] = (records, (folder / "summary.md").read_text(), {path.name for path in folder.iterdir()})
         return made[name]
 
