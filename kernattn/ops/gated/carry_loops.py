@@ -37,11 +37,11 @@ def size_of_state(d, e, state, room):
 
 
 @inner
-def size_of_written(rows, d, e, room):
+def size_of_written(keys, row, written, row_e, rows, d, e):
     """Return a bound of what a chunk's tokens add to any number of a state."""
     total = 0.0
     for j in range(rows):
-        total += _size(room.keys, j * room.row_d, d) * _size(room.written, j * room.row_e, e)
+        total += _size(keys, j * row, d) * _size(written, j * row_e, e)
     return total
 
 
@@ -78,9 +78,9 @@ def carry(rows, d, e, channels, before, state, room):
 
 
 @phase
-def carry_late(rows, d, e, least, lacks, state, room):
+def carry_late(keys, row, written, row_w, rows, d, e, least, lacks, state, room):
     """Do what `carry` does in place, where all channels have one decay; add its log to what the state lacks, (1,)."""
-    row, row_e, size, raised, factor = room.row_d, room.row_e, room.size, state.dtype.type(1), room.since[rows - 1]
+    row_e, size, raised, factor = room.row_e, room.size, state.dtype.type(1), room.since[rows - 1]
     for i in range(rows):
         lacks[0] += room.logs[i]
     if lacks[0] >= least:
@@ -88,17 +88,17 @@ def carry_late(rows, d, e, least, lacks, state, room):
     else:
         lacks[0] = 0
     for j in range(rows):
-        x, y = window(room.written, j * row_e, e), window(room.left, j * row_e, e)
+        x, y = window(written, j * row_w, e), window(room.left, j * row_e, e)
         share = raised * room.between[j * size + rows - 1]
         for c in range(e):
             y[c] = x[c] * share
     fading_product(
-        room.keys, 0, 1, row, room.left, 0, row_e, state, 0, factor, state, 0, row_e, d, e, rows
+        keys, 0, 1, row, room.left, 0, row_e, state, 0, factor, state, 0, row_e, d, e, rows
     )  # fmt: skip
 
 
 @phase
-def carry_channels_late(rows, d, e, least, lacks, state, room):
+def carry_channels_late(written, row_w, rows, d, e, least, lacks, state, room):
     """Do the same where channels have decays of their own, and lack logs of their own, (d,)."""
     row, row_e, last = room.row_d, room.row_e, (rows - 1) * room.size * room.row_d
     since, raised = window(room.since, (rows - 1) * d, d), window(room.factors, 0, d)
@@ -118,4 +118,4 @@ def carry_channels_late(rows, d, e, least, lacks, state, room):
         x = window(room.faded, last + j * row, d)
         for c in range(d):
             x[c] *= raised[c]
-    product(room.faded, last, 1, row, room.written, 0, row_e, state, 0, row_e, d, e, rows, True, FULL)
+    product(room.faded, last, 1, row, written, 0, row_w, state, 0, row_e, d, e, rows, True, FULL)
