@@ -18,7 +18,7 @@ NEAR = -0.5
 
 
 @inner
-def _size(x, at, count):
+def size_of_row(x, at, count):
     """Return the sum of absolute values of a row, as float64."""
     row = window(x, at, count)
     total = row.dtype.type(0)
@@ -32,16 +32,16 @@ def size_of_state(d, e, state, room):
     """Return a bound of every number of a state."""
     total = 0.0
     for a in range(d):
-        total += _size(state, a * room.row_e, e)
+        total += size_of_row(state, a * room.row_e, e)
     return total
 
 
 @inner
-def size_of_written(keys, row, written, row_e, rows, d, e):
+def size_of_written(keys, row, written, row_w, rows, d, e):
     """Return a bound of what a chunk's tokens add to any number of a state."""
     total = 0.0
     for j in range(rows):
-        total += _size(keys, j * row, d) * _size(written, j * row_e, e)
+        total += size_of_row(keys, j * row, d) * size_of_row(written, j * row_w, e)
     return total
 
 
@@ -98,24 +98,26 @@ def carry_late(keys, row, written, row_w, rows, d, e, least, lacks, state, room)
 
 
 @phase
-def carry_channels_late(written, row_w, rows, d, e, least, lacks, state, room):
+def carry_channels_late(written, row_w, rows, d, e, least, lacks, state, room, levels):
     """Do the same where channels have decays of their own, and lack logs of their own, (d,)."""
-    row, row_e, last = room.row_d, room.row_e, (rows - 1) * room.size * room.row_d
-    since, raised = window(room.since, (rows - 1) * d, d), window(room.factors, 0, d)
+    row, row_e, last = room.row_d, room.row_e, levels.count * room.size * room.row_d
+    since, raised = window(room.since, 0, d), window(room.factors, 0, d)
     for i in range(rows):
         y = window(room.logs, i * d, d)
         for c in range(d):
             lacks[c] += y[c]
+    lacking = False
     for a in range(d):
         if lacks[a] >= least:
-            raised[a] = state.dtype.type(1) / since[a]
+            raised[a], lacking = state.dtype.type(1) / since[a], True
             continue
         raised[a], lacks[a] = 1, 0
         x = window(state, a * row_e, e)
         for c in range(e):
             x[c] = x[c] * since[a] if since[a] != 0 else since[a]
-    for j in range(rows):
-        x = window(room.faded, last + j * row, d)
-        for c in range(d):
-            x[c] *= raised[c]
-    product(room.faded, last, 1, row, written, 0, row_w, state, 0, row_e, d, e, rows, True, FULL)
+    if lacking:
+        for j in range(rows):
+            x = window(levels.keys, last + j * row, d)
+            for c in range(d):
+                x[c] *= raised[c]
+    product(levels.keys, last, 1, row, written, 0, row_w, state, 0, row_e, d, e, rows, True, FULL)

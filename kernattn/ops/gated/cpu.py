@@ -28,9 +28,10 @@ from kernattn.ops._numba.tiles.layout import (
     widen_rows,
     written,
 )
-from kernattn.ops.gated.loops import MASK, STATE, STEPS, TABLE_COLUMNS, Given, run_gates
+from kernattn.ops.gated.loops import MASK, STATE, STEPS, TABLE_COLUMNS, Given
 from kernattn.ops.gated.reference import segment_starts
 from kernattn.ops.gated.tokens_loops import run_tokens
+from kernattn.ops.gated.walk_loops import run_gates
 
 Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...] | None]
 """A shape, and strides in numbers where rows are not one after the other."""

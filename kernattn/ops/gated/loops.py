@@ -1,21 +1,18 @@
 """Gated linear attention, chunk by chunk, a state in cache: one decay for all channels of a key, or one for each."""
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn.ops._numba.codegen.compile import compiled, inner, phase
+from kernattn.ops._numba.codegen.compile import inner, phase
 from kernattn.ops._numba.codegen.halves import finite_bits, narrow, some_nan_bits, widen
 from kernattn.ops._numba.codegen.memory import aligned, copy, odd_row, tile_rows, whole, window
-from kernattn.ops._numba.codegen.registers import ROWS, lanes
+from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import load, store, where
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.dots import dots
-from kernattn.ops._numba.tiles.products import FULL, UPPER, product, solve, transpose
-from kernattn.ops._numba.tiles.readings import read
+from kernattn.ops._numba.tiles.products import FULL, product, solve
 from kernattn.ops._numba.tiles.rows import as_read, given_rows
-from kernattn.ops.gated.carry_loops import carry_channels_late, carry_late, least_lack, size_of_state, size_of_written
 from kernattn.ops.gated.decays_loops import decay_pairs, fade_keys, load_decays, sum_logs
 
 K, V, DECAY, BETA, READ, WRITE = range(6)
@@ -145,15 +142,15 @@ def score_rows(keys, key_row, of, row, rows, d, room, into):
     """Write them where all channels have one decay; rows lie as far apart as is said."""
     size = room.size
     dots(keys, 0, key_row, of, 0, row, d, into, 0, size, rows, rows, True)
-    fade(rows, room, into)
+    fade(into, 0, rows, room, into)
 
 
 @inner
-def fade(rows, room, scores):
+def fade(scores, first, rows, room, into):
     """Decay scores; nothing is left of anything where a decay is 0."""
     for at in range(0, rows * room.size, lanes(scores)):
         decay = load(room.between, at)
-        store(where(decay == 0, decay, decay * load(scores, at)), scores, at)
+        store(where(decay == 0, decay, decay * load(scores, first + at)), into, at)
 
 
 @inner
@@ -296,7 +293,7 @@ def rows_of_one_chunk(given, own, start, rows, sizes):
             at = row_of(own, DECAY, start + i)
             if channels == 1 and not _finite_row(given.logs, at, 1):
                 return i
-            if channels > 1 and _some_nan(given.logs, at, channels):
+            if channels > 1 and some_nan(given.logs, at, channels):
                 return i
         if given.beta.size > 0 and not finite(window(given.beta, row_of(own, BETA, start + i), 1)):
             return i
@@ -308,7 +305,7 @@ def rows_of_one_chunk(given, own, start, rows, sizes):
 
 
 @inner
-def _some_nan(rows, at, count):
+def some_nan(rows, at, count):
     """Is any number of a row none?"""
     floats, bits, kind = rows
     if kind != 0:
@@ -332,140 +329,3 @@ def write_row(num, at, e, scale, out, to):
         for c in range(e):
             x[c] *= scale
         narrow(num, at, e, bits, kind, to)
-
-
-@inner
-def _lie_well(x, step, rows, width, mask, normalise):
-    """Can products read these rows where they lie? In whole blocks, one row behind the other."""
-    floats, _, kind = x
-    whole_blocks = rows % ROWS == 0 and width == tile_rows(width, floats)
-    return kind == 0 and not normalise and mask.size == 0 and step == width and whole_blocks
-
-
-@inner
-def _rows(x, at, step, rows, width, mask, mask_at, normalise, tile, row):
-    """Return where rows lie that products read, and how far one is from the next: as given, or in a tile."""
-    if _lie_well(x, step, rows, width, mask, normalise):
-        return window(x[0], at, rows * width), step
-    load_rows(x, at, step, rows, width, mask, mask_at, normalise, tile, row)
-    return whole(tile), row
-
-
-@phase
-def _write_chunk(given, own, start, keys, row, values, row_v, rows, sizes, state, room):
-    """Write what tokens write into room.written: values, less what keys read, times beta."""
-    n, d, e, channels, _ = sizes
-    at, step, mask_at = row_of(own, BETA, start), own[STEPS + BETA], own[MASK] * n + start
-    load_strength(given.beta, at, step, rows, given.mask, mask_at, room)
-    if channels == 1:
-        score_rows(keys, row, keys, row, rows, d, room, room.reads)
-    else:
-        score(room.keys, rows, d, channels, room, room.reads)
-    factors, of, row_of_reads = _fade_rows(keys, row, rows, d, channels, room)
-    read(
-        of, row_of_reads, state, room.row_e, d, factors, room.reads, room.size, values, row_v, 0, state.dtype.type(1),
-        room.num, 0, room.row_e, rows, e,
-    )  # fmt: skip
-    substitute(values, row_v, rows, e, room)
-
-
-@inner
-def _fade_rows(of, row, rows, d, channels, room):
-    """Return what a reading of the state at the start is multiplied by, and the rows that read, which channels fade."""
-    if channels == 1:
-        return whole(room.since), whole(of), row
-    for i in range(rows):
-        x, y, since = window(of, i * row, d), window(room.factors, i * room.row_d, d), window(room.since, i * d, d)
-        for c in range(d):
-            y[c] = x[c] * since[c]
-    ones = window(room.left, 0, room.size)  # which the carry alone needs
-    for i in range(rows):
-        ones[i] = 1
-    return ones, whole(room.factors), room.row_d
-
-
-@phase
-def _read_chunk(q, at, step, normalise, keys, row, values, row_v, scale, out, to, rows, sizes, no_mask, state, room):
-    """Write what a chunk's queries read."""
-    _, d, e, channels, _ = sizes
-    if channels == 1:
-        queries, row_q = _rows(q, at, step, rows, d, no_mask, 0, normalise, room.queries, room.row_d)
-        score_rows(keys, row, queries, row_q, rows, d, room, room.scores)
-    else:
-        load_rows(q, at, step, rows, d, no_mask, 0, normalise, room.queries, room.row_d)
-        queries, row_q = whole(room.queries), room.row_d
-        score(room.queries, rows, d, channels, room, room.scores)
-    factors, of, row_of_reads = _fade_rows(queries, row_q, rows, d, channels, room)
-    straight = _lie_well(out, e, rows, e, no_mask, False)
-    target, first, row_t, factor = whole(room.num), 0, room.row_e, state.dtype.type(1)
-    if straight:
-        target, first, row_t, factor = whole(out[0]), to * e, e, scale
-    read(
-        of, row_of_reads, state, room.row_e, d, factors, room.scores, room.size, values, row_v, rows, factor,
-        target, first, row_t, rows, e,
-    )  # fmt: skip
-    if not straight:
-        for i in range(rows):
-            write_row(room.num, i * room.row_e, e, scale, out, (to + i) * e)
-
-
-@compiled
-def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, high):
-    """Take states low to high through all tokens. sizes: n, d, e, channels of a decay, tokens of a chunk."""
-    given, q, before, out = as_loops_see(given), as_read(q), whole(before), as_read(out)
-    n, d, e, channels, chunk = sizes
-    room = room_of_rows(channels, chunk, tile_rows(d, before), tile_rows(e, before), before)
-    row_d, row_e = room.row_d, room.row_e
-    state, lacks = aligned(row_d * row_e, before), np.zeros(channels)
-    no_mask, delta = window(given.mask, 0, 0), given.beta.size > 0
-    for head in range(low, high):
-        own = table[head]
-        load_state(before, own[STATE], d, e, row_e, state)
-        start, size = 0, size_of_state(d, e, state, room)
-        lacks[:] = 0
-        while start < n:
-            rows = rows_of_one_chunk(given, own, start, min(chunk, n - start), sizes)
-            mask_at = own[MASK] * n + start
-            for c in range(channels):
-                room.lack[c] = lacks[c]
-            if given.fresh.size > 0 and given.fresh[mask_at]:
-                state[:] = 0
-            at, step = row_of(own, K, start), own[STEPS + K]
-            keys, row = whole(room.keys), row_d
-            if channels == 1:
-                keys, row = _rows(
-                    given.k, at, step, rows, d, given.mask, mask_at, given.normalise, room.keys, row_d
-                )  # fmt: skip
-            else:
-                load_rows(given.k, at, step, rows, d, given.mask, mask_at, given.normalise, room.keys, row_d)
-            at, step = row_of(own, V, start), own[STEPS + V]
-            values, row_v = _rows(given.v, at, step, rows, e, given.mask, mask_at, False, room.written, row_e)
-            at, step = row_of(own, DECAY, start), own[STEPS + DECAY]
-            load_decays(given.logs, at, step, rows, channels, given.mask, mask_at, given.fresh, room)
-            sum_logs(rows, channels, room)
-            if channels == 1:
-                decay_pairs(rows, room)
-            else:
-                fade_keys(rows, d, room)
-            if delta:
-                _write_chunk(given, own, start, keys, row, values, row_v, rows, sizes, state, room)
-                values, row_v = whole(room.written), row_e
-            for reader in range(reads.shape[1]):
-                step_q, to = reads[head, reader, QUERY_STEP], reads[head, reader, OUT] * n + start
-                at_q = reads[head, reader, QUERY] + start * step_q
-                _read_chunk(
-                    q, at_q, step_q, given.normalise, keys, row, values, row_v, scale, out, to, rows, sizes, no_mask,
-                    state, room,
-                )  # fmt: skip
-            size += size_of_written(keys, row, values, row_v, rows, d, e)
-            least = least_lack(size, before)
-            if channels == 1:
-                carry_late(keys, row, values, row_v, rows, d, e, least, lacks, state, room)
-            else:
-                carry_channels_late(values, row_v, rows, d, e, least, lacks, state, room)
-            start += rows
-        for a in range(d):
-            factor = before.dtype.type(math.exp(lacks[a if channels > 1 else 0]))
-            x, y = window(state, a * row_e, e), window(after, (head * d + a) * e, e)
-            for c in range(e):
-                y[c] = factor * x[c]

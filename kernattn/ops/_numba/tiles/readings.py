@@ -9,7 +9,7 @@ from kernattn.ops._numba.tiles.products import _cells, _multiply_add, _sum_produ
 
 
 def _reading_block(height, vectors):
-    """Return the intrinsic that writes height x vectors of scale (factor_i sum_k a[i, k] b[k, j] + sum_k s[k, i] w[k, j]).
+    """Return the intrinsic that writes height x vectors of what `read` computes.
 
     Nothing is left of anything where a factor is 0.
     """
