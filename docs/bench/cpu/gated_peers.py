@@ -30,6 +30,11 @@ def delta(q: Any, k: Any, v: Any, logs: Any, beta: Any, both: bool = False) -> d
     if peers.have("torch") and peers.have("transformers") and logs.ndim == 2:
         run = _plain(_qwen().torch_chunk_gated_delta_rule)
         calls |= {f"transformers, chunks of {c}": _call(run, arrays, both, chunk_size=c) for c in CHUNKS}
+    known = peers.have("torch") and peers.have("transformers")
+    if known and logs.ndim == 3 and find_spec("transformers.models.kimi_linear") is not None:
+        kind = import_module("transformers.models.kimi_linear.modeling_kimi_linear")
+        run = _plain(kind.chunk_kimi_delta_attention)
+        calls |= {f"transformers, chunks of {c}": _call(run, arrays, both, chunk_size=c) for c in CHUNKS}
     names = ("gated_delta_rule", "kda")[logs.ndim - 2]
     naive = naive_of(names)
     if naive is not None and q.shape[1] % max(CHUNKS) == 0:
