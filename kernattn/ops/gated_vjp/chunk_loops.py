@@ -1,4 +1,7 @@
-"""A chunk of gated linear attention on its way back: cotangents of its rows, its logs and the state at its start."""
+"""A chunk of gated linear attention on its way back: cotangents of its rows, its logs and the state at its start.
+
+Phases here are for channels with decays of their own; those of one decay for all are in `heads_loops`.
+"""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +9,7 @@ from kernattn.ops._numba.codegen.compile import inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
 from kernattn.ops._numba.codegen.memory import aligned, pad, whole, window
 from kernattn.ops._numba.codegen.registers import ROWS
-from kernattn.ops._numba.tiles.products import FULL, LATER, LOWER, UPPER, fading_product, product, solve, transpose
+from kernattn.ops._numba.tiles.products import FULL, UPPER, product, solve, transpose
 
 
 class Back(NamedTuple):
@@ -24,6 +27,16 @@ class Back(NamedTuple):
     state: Any  # (row_d, row_e), of the state after the chunk
     before: Any  # (row_d, row_e), of that at its start
     strength: Any  # (size,)
+    readers: Any  # (2 size, row_d), keys and queries, or queries alone behind room for keys
+    outs: Any  # (2 size, row_e), cotangents of what they read of the start, decayed
+    turned_keys: Any  # (row_d, size)
+    of_keys: Any  # (row_d, size)
+    of_rows: Any  # (row_d, size)
+    turned_pairs: Any  # (size, size), [i, j]
+    earlier: Any  # (size,), of pairs of i with all before a token
+    left: Any  # (size,), decays to the end of the chunk
+    starts: Any  # (size,), of decays from the start to a token
+    ends: Any  # (size,), of those from a token to the end
 
 
 @inner
@@ -35,6 +48,9 @@ def back_for(room, channels, like):
         aligned(row_d * size, like), aligned(size * row_d, like), aligned(size * row_d, like),
         aligned(size * row_d, like), aligned(size * size, like), aligned(size * channels, like),
         aligned(row_d * row_e, like), aligned(row_d * row_e, like), aligned(size, like),
+        aligned(2 * size * row_d, like), aligned(2 * size * row_e, like), aligned(row_d * size, like),
+        aligned(row_d * size, like), aligned(row_d * size, like), aligned(size * size, like), aligned(size, like),
+        aligned(size, like), aligned(size, like), aligned(size, like),
     )  # fmt: skip
 
 
@@ -44,7 +60,9 @@ def exchange(back):
     return Back(
         whole(back.written), whole(back.out), whole(back.turned), whole(back.wide), whole(back.rows), whole(back.keys),
         whole(back.passed), whole(back.pairs), whole(back.logs), whole(back.before), whole(back.state),
-        whole(back.strength),
+        whole(back.strength), whole(back.readers), whole(back.outs), whole(back.turned_keys), whole(back.of_keys),
+        whole(back.of_rows), whole(back.turned_pairs), whole(back.earlier), whole(back.left), whole(back.starts),
+        whole(back.ends),
     )  # fmt: skip
 
 
@@ -58,42 +76,27 @@ def _against(of, rows, d, e, state, room, back):
 
 
 @phase
-def pull_end(rows, d, e, channels, room, back):
+def pull_end(rows, d, e, room, back):
     """Begin the cotangents of what tokens write, of keys and of logs by what is left at the end of the chunk."""
     size, row_d, row_e = room.size, room.row_d, room.row_e
     _against(room.written, rows, d, e, back.state, room, back)
     last = rows - 1
-    if channels == 1:
-        product(room.keys, 0, row_d, 1, back.state, 0, row_e, back.written, 0, row_e, rows, e, d, False, FULL)
-        for j in range(rows):
-            left = room.between[j * size + last]
-            y = window(back.written, j * row_e, e)
-            for c in range(e):
-                y[c] *= left
-    else:
-        product(
-            room.faded, last * size * row_d, row_d, 1, back.state, 0, row_e, back.written, 0, row_e,
-            rows, e, d, False, FULL,
-        )  # fmt: skip
-    total = window(room.total, 0, channels)
-    for c in range(channels):
+    product(
+        room.faded, last * size * row_d, row_d, 1, back.state, 0, row_e, back.written, 0, row_e,
+        rows, e, d, False, FULL,
+    )  # fmt: skip
+    total = window(room.total, 0, d)
+    for c in range(d):
         total[c] = 0
     for i in range(rows):
         j = last - i
         x, y, key = window(back.rows, j * row_d, d), window(back.keys, j * row_d, d), window(room.keys, j * row_d, d)
-        logs, own = window(room.logs, j * channels, channels), window(back.logs, j * channels, channels)
-        if channels == 1:
-            left, told = room.between[j * size + last], x.dtype.type(0)
-            for c in range(d):
-                y[c] = left * x[c]
-                told += key[c] * y[c]
-            own[0] = told
-        else:
-            for c in range(d):
-                y[c] = decayed(total[c]) * x[c]
-                own[c] = key[c] * y[c]
-                total[c] += logs[c]
-    _after_each(rows, channels, back)
+        logs, own = window(room.logs, j * d, d), window(back.logs, j * d, d)
+        for c in range(d):
+            y[c] = decayed(total[c]) * x[c]
+            own[c] = key[c] * y[c]
+            total[c] += logs[c]
+    _after_each(rows, d, back)
 
 
 @phase
@@ -111,42 +114,26 @@ def _after_each(rows, channels, back):
 
 
 @phase
-def pull_state(rows, d, e, channels, state, room, back):
-    """Add to the cotangents of all logs what decays the state at the start, and begin its own.
-
-    Where all channels have one decay, the first reading begins it.
-    """
+def pull_state(rows, d, e, state, room, back):
+    """Add to the cotangents of all logs what decays the state at the start, and begin its own."""
     row_e = room.row_e
-    since = window(room.since, (rows - 1) * channels, channels)
-    sums = window(room.total, 0, channels)
-    for c in range(channels):
-        sums[c] = 0
+    since, sums = window(room.since, (rows - 1) * d, d), window(room.total, 0, d)
     for a in range(d):
         x, y, z = window(back.state, a * row_e, e), window(back.before, a * row_e, e), window(state, a * row_e, e)
         told = x.dtype.type(0)
-        if channels == 1:
-            for c in range(e):
-                told += since[0] * x[c] * z[c]
-            sums[0] += told
-        else:
-            for c in range(e):
-                y[c] = since[a] * x[c]
-                told += y[c] * z[c]
-            sums[a] += told if since[a] != 0 else since[a]
-    if channels == 1:
-        sums[0] = sums[0] if since[0] != 0 else since[0]
+        for c in range(e):
+            y[c] = since[a] * x[c]
+            told += y[c] * z[c]
+        sums[a] = told if since[a] != 0 else since[a]
     for i in range(rows):
-        own = window(back.logs, i * channels, channels)
-        for c in range(channels):
+        own = window(back.logs, i * d, d)
+        for c in range(d):
             own[c] += sums[c]
 
 
 @phase
-def pull_reading(of, scores, strict, begins, rows, d, e, channels, state, room, back):
-    """Take back a reading of rows `of`, of cotangents back.out: theirs into back.rows, and add those of all else.
-
-    The first begins the cotangent of the state at the start, where all channels have one decay.
-    """
+def pull_reading(of, strict, rows, d, e, state, room, back):
+    """Take back a reading of rows `of`, of cotangents back.out: theirs into back.rows, and add those of all else."""
     size, row_d, row_e = room.size, room.row_d, room.row_e
     _against(back.out, rows, d, e, state, room, back)  # its transpose is the second factor of the pairs, too
     product(room.written, 0, row_e, 1, back.turned, 0, size, back.pairs, 0, size, rows, rows, e, False, UPPER)
@@ -154,46 +141,6 @@ def pull_reading(of, scores, strict, begins, rows, d, e, channels, state, room, 
         x = window(back.pairs, j * size, rows)
         for i in range(j + 1 if strict else j):
             x[i] = 0
-    if channels == 1:
-        told = of.dtype.type(0)
-        for step in range(rows):
-            i = rows - 1 - step
-            x, y, factor = window(of, i * row_d, d), window(back.rows, i * row_d, d), room.since[i]
-            own = of.dtype.type(0)
-            for c in range(d):
-                y[c] = y[c] * factor if factor != 0 else factor  # what is left of anything
-                own += x[c] * y[c]
-            told += own
-            back.logs[i] += told
-            g = window(back.out, i * row_e, e)
-            for c in range(e):
-                g[c] *= factor
-        if begins:
-            fading_product(
-                of, 0, 1, row_d, back.out, 0, row_e, back.state, 0, room.since[rows - 1], back.before, 0, row_e,
-                d, e, rows,
-            )  # fmt: skip
-        else:
-            product(of, 0, 1, row_d, back.out, 0, row_e, back.before, 0, row_e, d, e, rows, True, FULL)
-        earlier = window(room.factors, 0, size)  # pairs of each i with all j before a token
-        for i in range(size):
-            earlier[i] = 0
-        for j in range(rows):
-            x, y, z = (
-                window(back.pairs, j * size, size),
-                window(room.between, j * size, size),
-                window(scores, j * size, size),
-            )
-            told = of.dtype.type(0)
-            for i in range(j, rows):
-                told += earlier[i]
-            back.logs[j] += told
-            for i in range(rows):
-                earlier[i] += x[i] * z[i]
-                x[i] *= y[i]
-        product(back.pairs, 0, 1, size, room.keys, 0, row_d, back.rows, 0, row_d, rows, d, rows, True, LOWER)
-        product(back.pairs, 0, size, 1, of, 0, row_d, back.keys, 0, row_d, rows, d, rows, True, LATER)
-        return
     told = window(room.total, 0, d)
     for c in range(d):
         told[c] = 0

@@ -39,6 +39,7 @@ from kernattn.ops.gated_vjp.chunk_loops import (
     pull_state,
     pull_substitution,
 )
+from kernattn.ops.gated_vjp.heads_loops import begin_heads, end_heads, pull_keys, pull_queries, pull_start
 from kernattn.ops.gated_vjp.rows_loops import load_cotangents, write_rows
 
 GROUP, HELD = 8, 1 << 20
@@ -119,7 +120,7 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
     n, d, e, channels, chunk = sizes
     shared = room_for(d, e, channels, chunk, before)
     owned = back_for(shared, channels, before)
-    back = owned
+    back, queries = owned, window(owned.readers, shared.size * shared.row_d, shared.size * shared.row_d)
     row_d, row_e, size = shared.row_d, shared.row_e, shared.size
     area, begins = row_d * row_e, np.empty(n + 1, np.int64)
     opened = _size_of_opened(shared)
@@ -159,20 +160,29 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                     room = _open_room(tiles, c * opened, shared)
                 elif back_chunk > 0:  # of the last one the tiles are as they were left
                     _walk(given, own, begins, first + c, 1, False, sizes, state, 0, none, shared)
-                pull_end(rows, d, e, channels, room, back)
-                pull_state(rows, d, e, channels, state, room, back)
+                if channels == 1:
+                    begin_heads(rows, d, e, state, room, back)
+                else:
+                    pull_end(rows, d, e, room, back)
+                    pull_state(rows, d, e, state, room, back)
                 for reader in range(reads.shape[1]):
                     step_q, at_out = reads[head, reader, QUERY_STEP], reads[head, reader, OUT] * n + start
                     at_q = reads[head, reader, QUERY] + start * step_q
                     load_cotangents(g_out, at_out * e, rows, e, scale, room, back, heard)
-                    load_rows(q, at_q, step_q, rows, d, heard, 0, given.normalise, room.queries, row_d)
-                    score(room.queries, rows, d, channels, room, room.scores)
-                    product(
-                        room.scores, 0, size, 1, back.out, 0, row_e, back.written, 0, row_e, rows, e, rows, True, LATER
-                    )  # fmt: skip
-                    pull_reading(room.queries, room.scores, False, reader == 0, rows, d, e, channels, state, room, back)
+                    if channels == 1 and reader > 0:
+                        pull_start(size, rows, reader > 1, rows, d, e, room, back)
+                    load_rows(q, at_q, step_q, rows, d, heard, 0, given.normalise, queries, row_d)
+                    score(queries, rows, d, channels, room, room.scores)
+                    if channels == 1:
+                        pull_queries(queries, rows, d, e, state, room, back)
+                    else:
+                        product(
+                            room.scores, 0, size, 1, back.out, 0, row_e, back.written, 0, row_e, rows, e, rows, True,
+                            LATER,
+                        )  # fmt: skip
+                        pull_reading(queries, False, rows, d, e, state, room, back)
                     write_rows(
-                        back.rows, row_d, q, at_q, step_q, rows, d, heard, 0, given.normalise, room.queries,
+                        back.rows, row_d, q, at_q, step_q, rows, d, heard, 0, given.normalise, queries,
                         back.passed, found.q, at_out * d,
                     )  # fmt: skip
                 mask_at, at = own[MASK] * n + start, head * n + start
@@ -182,12 +192,20 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                     back.written, row_e, q, 0, 0, rows, e, given.mask, mask_at, False, room.written, back.passed,
                     found.v, at * e,
                 )  # fmt: skip
-                if delta:
-                    pull_reading(room.keys, room.reads, True, False, rows, d, e, channels, state, room, back)
+                first_reader = size
+                if delta and channels == 1:
+                    pull_keys(rows, d, e, state, room, back)
+                    first_reader = 0
+                elif delta:
+                    pull_reading(room.keys, True, rows, d, e, state, room, back)
                     for i in range(rows):
                         x, y = window(back.rows, i * row_d, d), window(back.keys, i * row_d, d)
                         for a in range(d):
                             y[a] += x[a]
+                if channels == 1:
+                    pull_start(first_reader, size - first_reader + rows, reads.shape[1] > 1, rows, d, e, room, back)
+                    end_heads(rows, d, room, back)
+                if delta:
                     write_rows(
                         back.strength, 1, q, 0, 0, rows, 1, given.mask, mask_at, False, back.strength, back.passed,
                         found.beta, at,

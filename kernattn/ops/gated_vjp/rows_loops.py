@@ -3,6 +3,8 @@
 from kernattn.ops._numba.codegen.compile import inner, phase
 from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import window
+from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.codegen.vectors import all_of, every, load, store
 from kernattn.ops._numba.tiles.rows import given_rows, read_row, wide_rows
 from kernattn.ops.gated.loops import inverse_norm
 
@@ -43,15 +45,20 @@ def load_cotangent(g_out, at, e, scale, out, to):
 
     A query of an output without a cotangent may be anything.
     """
-    y, size = window(out, to, e), out.dtype.type(0)
     if not given_rows(g_out):
-        y[:] = 0
+        window(out, to, e)[:] = 0
         return False
     read_row(g_out, at, e, out, to)
-    for c in range(e):
-        size += abs(y[c])
-        y[c] *= scale
-    return size != 0
+    last = e // lanes(out) * lanes(out)
+    heard, silent = False, every(load(out, to), 0) == 0
+    for c in range(to, to + last, lanes(out)):
+        x = load(out, c)
+        silent = silent & (x == 0)
+        store(scale * x, out, c)
+    for c in range(to + last, to + e):
+        heard |= out[c] != 0
+        out[c] *= scale
+    return heard or (last > 0 and not all_of(silent))
 
 
 @phase

@@ -11,6 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.core.datamodel import PrimitiveModel
 from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
@@ -163,3 +164,27 @@ def where(context, condition, a, b):
         return builder.select(args[0], *_spread(context, builder, wide, signature.args[1:], args[1:]))
 
     return (wide or a)(condition, a, b), codegen
+
+
+@intrinsic
+def sum_of(context, vector):
+    """Return the sum of the elements of a vector, in halves."""
+
+    def codegen(context, builder, signature, args):
+        kind, scalar = args[0].type, ir.FloatType() if vector.dtype == types.float32 else ir.DoubleType()
+        name = f"llvm.vector.reduce.fadd.v{vector.count}f{vector.dtype.bitwidth}"
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(scalar, [scalar, kind]), name)
+        return builder.call(function, [ir.Constant(scalar, 0.0), args[0]], fastmath=("reassoc",))
+
+    return vector.dtype(vector), codegen
+
+
+@intrinsic
+def multiply_add(context, a, b, total):
+    """Return total + a b, rounded once where the machine can."""
+
+    def codegen(context, builder, signature, args):
+        k = Block(context, builder, total.dtype)
+        return builder.call(k.multiply_add(), args)
+
+    return total(total, total, total), codegen
