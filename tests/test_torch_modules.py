@@ -89,6 +89,18 @@ def test_a_module_without_memory_is_given_its_draw(learnable, estimator):
     assert torch.equal(module(*x), wanted(*x))
 
 
+@pytest.mark.parametrize("learnable", [False, True])
+def test_a_module_is_made_where_and_as_it_is_told(learnable):
+    """As PyTorch's own modules are; without a word they have PyTorch's defaults."""
+    given = {"num_features": 8, "estimator": "phase", "learnable": learnable}
+    wide = FavorAttention(ka.kernels.Softmax(), D, **given, dtype=torch.float64)
+    assert wide.omega.dtype == wide.offset.dtype == torch.float64
+    torch.testing.assert_close(wide.omega.float(), FavorAttention(ka.kernels.Softmax(), D, **given).omega)
+    assert FavorAttention(ka.kernels.Softmax(), D, **given, device="meta").omega.is_meta
+    with pytest.raises(DTypeError, match=r"dtype must be a floating dtype of PyTorch, or None; got torch\.int32"):
+        FavorAttention(ka.kernels.Softmax(), D, **given, dtype=torch.int32)
+
+
 def test_what_is_drawn_without_gradients_is_for_training_too():
     """pytorch/pytorch#135892: what was made in inference mode was kept, and training met it."""
     module, x = favor(redraw_interval=2).train(), heads()

@@ -1,4 +1,4 @@
-"""Someone who knows scikit-learn: names and `gamma` of there, a search, a check against the kernel, a saved pipeline."""
+"""Someone who knows scikit-learn: `gamma` of there, a check against the kernel, a search, a saved pipeline."""
 
 import pickle
 import tempfile
@@ -22,7 +22,8 @@ def main(folder):
     try:
         ka.kernels.Gaussian(gamma=0.01)
     except TypeError as error:
-        assert "lengthscale = 1 / sqrt(2 gamma)" in str(error)
+        said = str(error)
+    assert "lengthscale = 1 / sqrt(2 gamma)" in said
     lengthscale = 1 / np.sqrt(2 * 0.01)
     kernel = ka.kernels.Gaussian(lengthscale)
     np.testing.assert_allclose(kernel(x[:9] / 16, x[:9] / 16), rbf_kernel(x[:9] / 16, gamma=0.01), rtol=1e-12)

@@ -38,7 +38,8 @@ def main(folder):
     try:
         loaded(tokens)
     except ka.errors.ParameterError as error:
-        assert "saved with attention by kernattn of num_features=16" in str(error)
+        said = str(error)
+    assert "saved with attention by kernattn of num_features=16" in said
     register()
     settings = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(tokens)}
     text = loaded.generate(tokens, past_key_values=StateCache(), **settings)

@@ -70,7 +70,9 @@ def reading(path: Path, what: str) -> Iterator[None]:
     except KeyError as error:
         raise FileFormatError(f"{path} lacks {error}") from error
     except Exception as error:  # the readers of zip, npy, JSON and safetensors raise anything
-        raise FileFormatError(f"{path} is damaged or not {what}: {error}") from error
+        text = path.suffix.lower() in (".csv", ".tsv", ".txt")
+        meant = "; rows of a table are read by `kernattn features` and np.loadtxt" if text else ""
+        raise FileFormatError(f"{path} is damaged or not {what}: {error}{meant}") from error
 
 
 def read_safetensors(path: Path, why: str, bfloat16: np.dtype[Any] | None = None) -> list[tuple[str, NDArray[Any]]]:

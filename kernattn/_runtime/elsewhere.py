@@ -194,6 +194,11 @@ def object_meant(value: Any, kind: type) -> str:
         return ": write its parameters in brackets after it"
     if kind.__name__ == "Kernel" and isinstance(value, str):
         return ": names of kernels are for kernattn.sklearn; ka.kernels.KERNELS[name]() is the kernel"
+    if kind.__name__ == "Kernel" and callable(value):
+        return (
+            ": a formula of your own is a class that derives from ka.kernels.Stationary or Kernel, and "
+            "ka.features.nystrom(matrix, 'precomputed', ...) takes the matrix of any function"
+        )
     if kind.__name__ == "FeatureMap" and callable(value):
         ours = str(getattr(value, "__module__", "")).startswith("kernattn.features.")
         return ": call it, it returns one" if ours else ": ka.features.from_function makes one of a function of rows"

@@ -13,7 +13,7 @@ from kernattn._maps.chains import Chains
 from kernattn._runtime.checks import boolean, instance_of, positive_integer, shown, whole_number
 from kernattn._runtime.elsewhere import ToldKeywords
 from kernattn.attention import LinearState, causal_linear_attention, linear_attention, linear_attention_step
-from kernattn.errors import ParameterError, StateMismatchError
+from kernattn.errors import DTypeError, ParameterError, StateMismatchError
 from kernattn.features import FeatureMap, elu1, random_features, with_numbers
 from kernattn.kernels import Kernel
 from kernattn.torch._heads import group_heads, join_heads
@@ -190,6 +190,10 @@ class FavorAttention(LinearAttention):
         Redraw before every so many-th call in training. None redraws where `redraw` is called, and nowhere else.
     seed : int
         Seed of all draws.
+    device : torch.device, str or int, optional
+        Where `omega` is; PyTorch's default device otherwise.
+    dtype : torch.dtype, optional
+        The dtype of `omega`; PyTorch's default dtype otherwise.
 
     Raises
     ------
@@ -231,7 +235,11 @@ class FavorAttention(LinearAttention):
         learnable: bool = False,
         redraw_interval: int | None = None,
         seed: int = 0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
+        if dtype is not None and (not isinstance(dtype, torch.dtype) or not dtype.is_floating_point):
+            raise DTypeError(f"dtype must be a floating dtype of PyTorch, or None; got {shown(dtype)}")
         design = random_features(kernel, dim, num_features, estimator, projection, rng=0)
         spec = design.spec
         if spec is None or spec.omega is None or isinstance(spec.omega, Chains):
@@ -246,7 +254,9 @@ class FavorAttention(LinearAttention):
         self._seed, self._draws, self._calls = whole_number("seed", seed), 0, 0
         self._of_calls: dict[int | None, deque[_OfCall]] = {}
         self._copied: tuple[nn.Parameter, int, Tensor] | None = None
-        omega, offset = (None if x is None else torch.zeros(x.shape) for x in (spec.omega, spec.offset))
+        omega, offset = (
+            None if x is None else torch.zeros(x.shape, device=device, dtype=dtype) for x in (spec.omega, spec.offset)
+        )
         self.omega = nn.Parameter(omega) if learnable else nn.Buffer(omega)
         self.offset = None if offset is None else nn.Buffer(offset)
         self._draw()

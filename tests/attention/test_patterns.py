@@ -68,6 +68,10 @@ PATTERNS = {  # one mask, or one a head
     "sinks": (P.sinks(4), lambda i, j: oracles.sinks(i, j, 4)),
     "prefix": (P.prefix(30), lambda i, j: oracles.prefix(i, j, 30)),
     "documents": (P.documents(IDS), lambda i, j: oracles.documents(i, j, IDS)),
+    "documents a head": (
+        P.documents(np.stack([IDS, SCATTERED])),
+        *(lambda i, j, ids=ids: oracles.documents(i, j, ids) for ids in (IDS, SCATTERED)),
+    ),
     "documents scattered": (P.documents(SCATTERED.tolist()), lambda i, j: oracles.documents(i, j, SCATTERED)),
     "hashed": (
         P.lsh(HASHED, rotations=ROTATIONS, chunk=24),
@@ -306,7 +310,7 @@ def test_torch_differentiates_attention_over_a_pattern():
         (lambda: P.axial((4, 4), 2), "axis must be one of the 2 axes"),
         (lambda: P.neighborhood((4, 4), 5), r"size must be at most shape, \(4, 4\); got 5"),
         (lambda: P.sinks(True), "count"),
-        (lambda: P.documents([0.5]), "ids must be a sequence of integers"),
+        (lambda: P.documents([0.5]), "ids must be integers"),
         (lambda: P.documents([1, 2]).plan(3), "documents is for l = 2"),
         (lambda: P.from_mask(np.eye(3)), r"mask must be bool \(n, l\)"),
         (lambda: P.from_mask(np.float32(1)), "mask must be bool"),

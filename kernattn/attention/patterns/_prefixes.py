@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._runtime.checks import array_of, shown
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
-from kernattn.attention.patterns._intervals import Head, Intervals, rows_at, whole_number, whole_rows
+from kernattn.attention.patterns._intervals import Head, Integers, Intervals, rows_at, whole_number, whole_rows
 from kernattn.errors import ParameterError
 
 
@@ -39,13 +39,18 @@ class Prefix(IntervalPattern):
 class Documents(IntervalPattern):
     """ids[i] = ids[j]."""
 
-    ids: tuple[int, ...]
+    ids: tuple[tuple[int, ...], ...]  # of all heads, or of each
     _long: ClassVar[bool] = True
 
     def _heads(self, n: int, length: int) -> tuple[Head, ...]:
-        if len(self.ids) != length:
-            raise ParameterError(f"documents is for l = {len(self.ids)} tokens, as many as its ids; got l = {length}")
-        ids = np.array(self.ids)
+        if len(self.ids[0]) != length:
+            raise ParameterError(
+                f"documents is for l = {len(self.ids[0])} tokens, as many as its ids; got l = {length}"
+            )
+        return tuple((self._of(np.array(ids), n, length),) for ids in self.ids)
+
+    @staticmethod
+    def _of(ids: Integers, n: int, length: int) -> Intervals:
         order = np.argsort(ids, kind="stable")
         ids = ids[order]
         runs = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
@@ -55,8 +60,8 @@ class Documents(IntervalPattern):
         there = sizes > 0
         low, high, bounds = runs[there], ends[there], np.append(0, np.cumsum(sizes[there]))
         if np.array_equal(order, np.arange(length)):
-            return ((Intervals(low[None], high[None], bounds),),)
-        return ((Intervals(low[None], high[None], bounds, rows, order),),)
+            return Intervals(low[None], high[None], bounds)
+        return Intervals(low[None], high[None], bounds, rows, order)
 
 
 def sinks(count: int) -> Pattern:
@@ -107,8 +112,9 @@ def documents(ids: Any) -> Pattern:
 
     Parameters
     ----------
-    ids : (l,) sequence of int
-        The document of each token.
+    ids : (l,) or (..., l) sequence or array of int
+        The document of each token. All leading axes together are the heads of the pattern, which attention wants as its
+        last leading axis.
 
     Returns
     -------
@@ -118,7 +124,7 @@ def documents(ids: Any) -> Pattern:
     Raises
     ------
     ParameterError
-        If it is no sequence of integers; by `plan`, for another number of tokens.
+        If they are no such integers; by `plan`, for another number of tokens.
 
     Examples
     --------
@@ -129,6 +135,6 @@ def documents(ids: Any) -> Pattern:
            [0, 0, 1]])
     """
     array = array_of(ids)
-    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
-        raise ParameterError(f"ids must be a sequence of integers, one for each token; got {shown(ids)}")
-    return Documents(tuple(array.tolist()))
+    if array.ndim < 1 or array.size == 0 or array.dtype.kind not in "iu":
+        raise ParameterError(f"ids must be integers (l,) or (..., l), one for each token; got {shown(ids)}")
+    return Documents(tuple(map(tuple, array.reshape(-1, array.shape[-1]).tolist())))
