@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kernattn._arrays.precision import precision
 from kernattn._gradients import vjp
 from kernattn._runtime.checks import boolean, shown
 from kernattn._runtime.compiling import teller
@@ -39,9 +40,9 @@ def warmup(
 
     `kernattn bench --start` times it. One compilation of attention's loops, cached on disk, serves every map, shape and
     mask of a dtype, in this process and in later ones. float16 and bfloat16 run on the loops of float32; those of the
-    matrix unit are compiled with these where `KERNATTN_MATRIX_UNIT` asks for it. Kernel matrices, Hadamard features,
-    sketches, Gram-Schmidt and short convolutions have loops of their own, which their first call compiles, and so have
-    gates and pullbacks, unless they are asked for. `kernattn warmup` is the same on the command line.
+    matrix unit are compiled with these where there is one, unless `KERNATTN_MATRIX_UNIT=0` turns it off. Kernel
+    matrices, Hadamard features, sketches, Gram-Schmidt and short convolutions have loops of their own, which their
+    first call compiles, and so have gates and pullbacks, unless they are asked for. `kernattn warmup` is the same on the command line.
 
     Parameters
     ----------
@@ -150,10 +151,11 @@ def _pull_gates(x: Any, **options: Any) -> None:
 
 
 def _on_unit(_: Any) -> None:
-    rows = np.ones((1, 32, 32), np.float16)  # whole tiles
-    _, state = causal_linear_attention(rows, rows, rows, PHI, backend="cpu")
-    attend(state, rows, PHI, backend="cpu")
-    softmax_attention(rows, rows, rows, backend="cpu")
+    rows = np.ones((1, 32, 128), np.float32)  # whole tiles, and as many features as the unit serves
+    with precision("tf32"):
+        _, state = causal_linear_attention(rows, rows, rows, PHI, backend="cpu")
+        attend(state, rows, PHI, backend="cpu")
+        softmax_attention(rows, rows, rows, backend="cpu")
 
 
 def _asymmetric() -> FeatureMap:

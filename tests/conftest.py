@@ -20,6 +20,8 @@ import kernattn
 from kernattn.cli._bench import load
 from xp import JAX, KINDS, backends
 
+os.environ.setdefault("KERNATTN_MATRIX_UNIT", "0")  # its own tests turn it on
+
 HERE = Path(__file__).parent
 USUAL_OF_JAX = 5  # of each test one case in so many: XLA compiles for every shape and dtype
 FIRST = {"ops": 3, "cuda_ops": 2, "studies": 1}  # groups of tests, others 0
@@ -189,12 +191,13 @@ def on_threads(monkeypatch):
 
 @pytest.fixture
 def matrix_unit(monkeypatch):
-    """The matrix unit of this machine, emulated where there is none, for small shapes too; one thread."""
+    """The matrix unit of this machine, emulated where there is none; one thread. It serves all that it can."""
     pytest.importorskip("numba")
     from kernattn.ops._numba.matrix import unit
     from kernattn.ops.key_state import matrix
 
     monkeypatch.setattr(matrix, "UNPROJECTED", matrix.FEATURES)
+    monkeypatch.setattr(matrix, "PARTS", 2)
 
     monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
     monkeypatch.setenv(unit.VARIABLE, unit.EMULATED)

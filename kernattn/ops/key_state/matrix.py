@@ -22,6 +22,9 @@ FEATURES, COLUMNS = 32, 16
 UNPROJECTED = 128
 """Features from which on the unit is faster where it has no projections to take: packing costs as much as products."""
 
+PARTS = 1
+"""Of numbers of 16 bits, at most: products of float16, in two parts, take as long as those of floats."""
+
 FASTER = 2  # than floats, roughly
 
 Answers: TypeAlias = tuple[Rows, NDArray[Any], NDArray[Any]]
@@ -36,7 +39,8 @@ def operands_for(v: Array, *sides: Side | None) -> Operands | None:
         fewest = FEATURES if phi.kind.per_feature else UNPROJECTED
         if phi.features < fewest or not (phi.kind.positive or phi.kind.per_feature):
             return None
-    return operands(v) if v.shape[-1] >= COLUMNS else None
+    taken = operands(v) if v.shape[-1] >= COLUMNS else None
+    return None if taken is not None and v.dtype.itemsize == 2 and taken.given > PARTS else taken
 
 
 def on_unit(

@@ -126,11 +126,13 @@ def test_products_of_parts(parts, error):
 # ---- when ----
 
 
-def test_it_is_off_unless_asked_for(monkeypatch):
-    for given in (None, "", "0"):
+def test_it_is_used_where_there_is_one_unless_it_is_turned_off(monkeypatch):
+    for given in (None, "", "1"):
         monkeypatch.delenv(unit.VARIABLE) if given is None else monkeypatch.setenv(unit.VARIABLE, given)
-        assert unit.why_not() == "set KERNATTN_MATRIX_UNIT=1 to use one"
-        assert unit.describe().startswith("not used: ")
+        assert unit.why_not() != "KERNATTN_MATRIX_UNIT is 0"
+    monkeypatch.setenv(unit.VARIABLE, "0")
+    assert unit.why_not() == "KERNATTN_MATRIX_UNIT is 0"
+    assert unit.describe().startswith("not used: ")
     monkeypatch.setenv(unit.VARIABLE, "on")
     with pytest.raises(ka.errors.ParameterError, match="KERNATTN_MATRIX_UNIT must be 0, 1 or emulated; got 'on'"):
         unit.why_not()

@@ -23,11 +23,11 @@ _answer: list[str | None] = []  # of the kernel, once it was asked
 
 def why_not() -> str | None:
     """Return why loops of the matrix unit do not run here, or None where they do; a process is told once."""
-    asked = os.environ.get(VARIABLE, OFF) or OFF
+    asked = os.environ.get(VARIABLE, ON) or ON
     if asked not in (OFF, ON, EMULATED):
         raise ParameterError(f"{VARIABLE} must be 0, 1 or emulated; got {shown(asked)}")
     if asked == OFF:
-        return f"set {VARIABLE}=1 to use one"
+        return f"{VARIABLE} is 0"
     if not TILES:
         return None if asked == EMULATED else "Numba compiles for a CPU without one"
     if not _answer:
