@@ -42,7 +42,8 @@ def warmup(
     mask of a dtype, in this process and in later ones. float16 and bfloat16 run on the loops of float32; those of the
     matrix unit are compiled with these where there is one, unless `KERNATTN_MATRIX_UNIT=0` turns it off. Kernel
     matrices, Hadamard features, sketches, Gram-Schmidt and short convolutions have loops of their own, which their
-    first call compiles, and so have gates and pullbacks, unless they are asked for. `kernattn warmup` is the same on the command line.
+    first call compiles, and so have gates and pullbacks, unless they are asked for. `kernattn warmup` is the same on
+    the command line.
 
     Parameters
     ----------
