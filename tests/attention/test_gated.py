@@ -380,4 +380,4 @@ def test_states_near_the_end_of_floats(gate):
     logs = np.full(n if gate == "g" else (n, d), -0.015, "f4")
     out, state = ka.gated_linear_attention(k, k, v, **{gate: logs}, scale=1.0, backend="cpu")
     np.testing.assert_allclose(out[30:, 0], 2.5e38 * np.exp(-0.015 * np.arange(18.0)), rtol=1e-6)
-    np.testing.assert_array_equal(state.s[0], out[-1])
+    np.testing.assert_allclose(state.s[0], out[-1], rtol=5e-7)
