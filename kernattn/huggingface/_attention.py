@@ -17,6 +17,7 @@ from kernattn.attention import (
     key_state,
     linear_attention,
     linear_attention_step,
+    patterns,
     softmax_attention,
 )
 from kernattn.errors import ParameterError
@@ -36,8 +37,10 @@ def exact_attention(
     """Return exact attention (batch, n, heads, e) of heads (batch, heads, n, d)."""
     if find_layer(key) is not None:
         raise ParameterError("a StateCache needs the attention 'kernattn_favor'; exact attention keeps all keys")
-    call = read_call(module, query, key, value, *args, **kwargs)
-    return give_back(softmax_attention(*call[:3], scale=call.scale, causal=call.causal, key_mask=call.key_mask))
+    call = read_call(module, query, key, value, *args, windows=True, **kwargs)
+    pattern = None if call.window is None else patterns.local(call.window - 1)
+    options = {"scale": call.scale, "causal": call.causal, "key_mask": call.key_mask, "pattern": pattern}
+    return give_back(softmax_attention(*call[:3], **options))
 
 
 class Favor:

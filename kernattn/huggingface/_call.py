@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from kernattn._arrays.namespaces import refuse_scripts
+from kernattn._runtime.checks import positive_integer
 from kernattn.errors import ParameterError
 from kernattn.huggingface._masks import check_length, read_key_mask
 from kernattn.torch._heads import group_heads
 
 UNKNOWN = {
-    "sliding_window": "attention within a sliding window",
     "softcap": "soft caps on scores",
     "position_bias": "biases of positions",
     "s_aux": "attention sinks",
@@ -31,6 +31,7 @@ class Call(NamedTuple):
     key_mask: Tensor | None
     causal: bool
     scale: float
+    window: int | None  # tokens that a query sees on a side, its own included
 
 
 def read_call(
@@ -42,6 +43,9 @@ def read_call(
     scaling: float | None = None,
     dropout: float = 0.0,
     is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    *,
+    windows: bool = False,
     **others: Any,
 ) -> Call:
     """Return the call, or raise where it asks for what linear and exact attention of kernattn do not do."""
@@ -58,7 +62,20 @@ def read_call(
             f"{type(module).__name__} (layers keep the dropout that they were built with: "
             "load or make the model with attn_pdrop=0.0, attention_dropout=0.0 or whatever its config calls it)"
         )
-    kept, alike = read_key_mask(attention_mask)
+    kept, alike, window = read_key_mask(attention_mask)
+    if sliding_window is not None:
+        sliding_window = positive_integer("sliding_window", sliding_window)
+        if window not in (None, sliding_window):
+            raise ParameterError(
+                f"sliding_window must be that of the mask; got {sliding_window} from {type(module).__name__} beside "
+                f"{window}"
+            )
+        window = sliding_window
+    if window is not None and not windows:
+        raise ParameterError(
+            f"sliding_window must be None: features have no window; got {window} from {type(module).__name__} (exact "
+            "attention, 'kernattn', has one)"
+        )
     if torch.is_autocast_enabled(query.device.type):
         low = torch.get_autocast_dtype(query.device.type)
         query, key, value = (x if x.dtype == torch.float64 else x.to(low) for x in (query, key, value))
@@ -69,4 +86,4 @@ def read_call(
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    return Call(*group_heads(query, key, value, kept), causal=is_causal and not alike, scale=scale)
+    return Call(*group_heads(query, key, value, kept), causal=is_causal and not alike, scale=scale, window=window)

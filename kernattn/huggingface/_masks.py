@@ -1,11 +1,17 @@
 """Masks as transformers makes them: which keys there are, one row for all queries, and never a matrix."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
+from transformers.masking_utils import (
+    and_masks,
+    bidirectional_mask_function,
+    causal_mask_function,
+    sliding_window_bidirectional_overlay,
+    sliding_window_overlay,
+)
 
 from kernattn._arrays.namespaces import refuse_scripts
 from kernattn.errors import ParameterError
@@ -24,15 +30,19 @@ def make_key_mask(
 ) -> Tensor | None:
     """Return the keys that a model's attention sees, True where there is one, or raise where no such row says it.
 
-    Its form tells the two kinds of attention apart: (batch, kv_length), or None for all, where it is causal, and
-    (batch, 1, 1, kv_length) where every query sees every key.
+    Its form tells the kinds of attention apart: (batch, kv_length), or None for all, where it is causal, and
+    (batch, 1, 1, kv_length) where every query sees every key. Within a window of w tokens on a side, their own
+    included, it has an axis of w more before the keys, which takes no memory.
     """
     if torch.jit.is_tracing():
         refuse_scripts("a mask")
+    window = None
     if mask_function not in (causal_mask_function, bidirectional_mask_function):
+        mask_function, window = _within(mask_function)
+    if mask_function is None:
         raise ParameterError(
             "attention by kernattn must be causal or bidirectional, with a mask of padded tokens; this model asks for "
-            "another pattern, such as a sliding window, chunks or packed sequences"
+            "another pattern, such as chunks, packed sequences or, in a graph, a sliding window"
             + ", of which torch.compile cannot tell that there are none: give it an attention_mask"
             * (attention_mask is None and torch.compiler.is_compiling())
         )
@@ -47,10 +57,31 @@ def make_key_mask(
     if not causal:
         if kept is None:
             kept = torch.ones((batch_size, kv_length), dtype=torch.bool, device=device)
-        return kept[:, None, None]
-    if kept is None or (not torch.compiler.is_compiling() and bool(kept.all())):
+        kept = kept[:, None, None]
+    elif window and kept is None:
+        kept = torch.ones((batch_size, kv_length), dtype=torch.bool, device=device)
+    elif not window and (kept is None or (not torch.compiler.is_compiling() and bool(kept.all()))):
         return None
-    return kept
+    return kept[..., None, :].expand(*kept.shape[:-1], window, kept.shape[-1]) if window else kept
+
+
+_AND, _BACK, _AROUND = (
+    made.__code__
+    for made in (and_masks(causal_mask_function), sliding_window_overlay(1), sliding_window_bidirectional_overlay(1))
+)
+
+
+def _within(mask_function: Any) -> tuple[Any, int | None]:
+    """Return which of the two kinds of attention a function cuts to a window, and the window; None of others."""
+    if torch.compiler.is_dynamo_compiling() or getattr(mask_function, "__code__", None) is not _AND:
+        return None, None
+    parts = mask_function.__closure__[0].cell_contents
+    if len(parts) != 2 or parts[1] not in (causal_mask_function, bidirectional_mask_function):
+        return None, None
+    causal = parts[1] is causal_mask_function
+    if getattr(parts[0], "__code__", None) is not (_BACK if causal else _AROUND):
+        return None, None
+    return parts[1], parts[0].__closure__[0].cell_contents + (not causal)
 
 
 def check_length(mask: Tensor, tokens: int) -> None:
@@ -61,14 +92,26 @@ def check_length(mask: Tensor, tokens: int) -> None:
         )
 
 
-def read_key_mask(mask: Tensor | None) -> tuple[Tensor | None, bool]:
-    """Return the mask (batch, l) that a model hands to its attention, and whether it is one of all queries alike."""
+class Read(NamedTuple):
+    """The mask (batch, l) that a model hands to its attention, whether all queries see alike, and within what."""
+
+    kept: Tensor | None
+    alike: bool
+    window: int | None
+
+
+def read_key_mask(mask: Tensor | None) -> Read:
+    """Return what a mask says."""
     if mask is None:
-        return None, False
+        return Read(None, False, None)
     if mask.dtype == torch.bool and mask.ndim == 2:
-        return mask, False
+        return Read(mask, False, None)
     if mask.dtype == torch.bool and mask.ndim == 4 and mask.shape[1] == mask.shape[2] == 1:
-        return mask[:, 0, 0], True
+        return Read(mask[:, 0, 0], True, None)
+    if mask.dtype == torch.bool and mask.ndim == 3 and 0 in (mask.stride(1), mask.shape[1] - 1):
+        return Read(mask[:, 0], False, mask.shape[1])
+    if mask.dtype == torch.bool and mask.ndim == 5 and mask.shape[1:3] == (1, 1) and mask.stride(3) == 0:
+        return Read(mask[:, 0, 0, 0], True, mask.shape[3])
     raise ParameterError(
         "attention_mask must be (batch, l), True or 1 for tokens, which kernattn combines with causal attention "
         f"itself; got a mask of shape {tuple(mask.shape)} and {mask.dtype}"

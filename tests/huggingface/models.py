@@ -8,6 +8,10 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    ModernBertConfig,
+    ModernBertModel,
     ViTConfig,
     ViTModel,
 )
@@ -41,6 +45,21 @@ def vit():
     torch.manual_seed(4)
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "image_size": 16, "patch_size": 4}
     return ViTModel(ViTConfig(num_hidden_layers=3, **sizes), add_pooling_layer=False).eval()
+
+
+def mistral(window=4):
+    """Every layer sees a window."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
+    torch.manual_seed(5)
+    return MistralForCausalLM(MistralConfig(**SMALL, **sizes, intermediate_size=16, sliding_window=window)).eval()
+
+
+def modern_bert():
+    """A layer that sees all tokens, then two that see six on either side."""
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "num_hidden_layers": 3}
+    torch.manual_seed(6)
+    config = {"local_attention": 12, "global_attn_every_n_layers": 3, "cls_token_id": None, "sep_token_id": None}
+    return ModernBertModel(ModernBertConfig(**SMALL, **sizes, **config)).eval()
 
 
 MODELS = {"gpt2": gpt2, "llama": llama, "bert": bert}

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from transformers import BloomConfig, BloomForCausalLM, MistralConfig, MistralForCausalLM, StaticCache
+from transformers import BloomConfig, BloomForCausalLM, StaticCache
 
 from huggingface.gated_models import make
-from huggingface.models import SMALL, bert, gpt2, llama, tokens
+from huggingface.models import bert, gpt2, llama, mistral, tokens
 from kernattn.errors import ParameterError
 from kernattn.huggingface import StateCache, register
+from kernattn.huggingface._masks import read_key_mask
 
 BOTH = pytest.mark.parametrize("attention", ["kernattn", "kernattn_favor"])
 
@@ -32,11 +33,13 @@ def test_dropout(attention):
         made(tokens(1, 9))
 
 
-@BOTH
-def test_sliding_windows(attention):
-    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
-    made = MistralForCausalLM(MistralConfig(**SMALL, **sizes, intermediate_size=16, sliding_window=4))
-    asked(made, attention, "a sliding window")
+def test_sliding_windows():
+    asked(mistral(), "kernattn_favor", "features have no window; got 4 from MistralAttention.*'kernattn', has one")
+    asked(mistral(), "kernattn_favor", "features have no window", past_key_values=StateCache())
+    asked(llama(), "kernattn", "sliding_window must be a positive integer", sliding_window=1.5)
+    mask = torch.ones((1, 9, 9), dtype=torch.bool).tril()
+    with pytest.raises(ParameterError, match=r"attention_mask must be \(batch, l\)"):
+        read_key_mask(mask)
 
 
 @BOTH
@@ -71,9 +74,7 @@ def test_masks_of_other_lengths(attention, model, use_cache, length):
 
 
 @BOTH
-@pytest.mark.parametrize(
-    "name", ["softcap", "position_bias", "s_aux", "cache", "sliding_window", "cu_seq_lens_q", "cu_seq_lens_k"]
-)
+@pytest.mark.parametrize("name", ["softcap", "position_bias", "s_aux", "cache", "cu_seq_lens_q", "cu_seq_lens_k"])
 def test_other_kinds_of_scores(attention, name):
     asked(llama(), attention, f"{name} must be None", **{name: 1.0})
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 from transformers import AttentionInterface
 
 from covering import turns
-from huggingface.models import MODELS, answers, bert, gpt2, llama, padded, tokens, vit
+from huggingface.models import MODELS, answers, bert, gpt2, llama, mistral, modern_bert, padded, tokens, vit
 from kernattn.errors import ParameterError
 from kernattn.huggingface import Favor, register
 
@@ -35,6 +35,28 @@ def test_exact_attention_is_the_models_own(model, left):
     own, ours = (answers(made, name, x, attention_mask=mask) for name in ("eager", "kernattn"))
     kept = slice(None) if mask is None else mask.bool()
     assert float((ours - own)[kept].abs().max()) <= 1e-6 * max(1.0, float(own.abs().max()))
+
+
+@pytest.mark.parametrize("left", [None, 5])
+@pytest.mark.parametrize("model", [mistral, modern_bert])
+def test_windows_are_the_models_own(model, left):
+    made, x = model(), tokens(2, 23)
+    mask = None if left is None else padded(2, 23, left)
+    own, ours = (answers(made, name, x, attention_mask=mask) for name in ("eager", "kernattn"))
+    kept = slice(None) if mask is None else mask.bool()
+    torch.testing.assert_close(ours[kept], own[kept], rtol=0, atol=1e-6)
+    far = answers(made, "kernattn", torch.cat([x[:, :1] % 9 + 1, x[:, 1:]], dim=1), attention_mask=mask)
+    assert torch.equal(far[:, -1], ours[:, -1]) is (model is mistral)
+
+
+def test_texts_within_windows_go_on_from_a_cache():
+    made, x = mistral(), tokens(2, 9)
+    settings = {"attention_mask": padded(2, 9, 3), "max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
+    texts = []
+    for attention in ("eager", "kernattn"):
+        made.set_attn_implementation(attention)
+        texts.append(made.generate(x, **settings))
+    assert torch.equal(*texts)
 
 
 @pytest.mark.parametrize(("model", "left"), turns(MODELS, PADDINGS))
