@@ -42,11 +42,11 @@ def dispatch(monkeypatch):
         yield
 
 
-SMALL = {  # hundreds of fits: folds and searches of few features, and not both in each
+SMALL = {  # hundreds of fits: folds and searches of few features, not both in each, and of three estimators none
     FeatureRidge: {"num_features": 32, "lengthscale": 10.0},
-    FeatureGP: {"num_features": 32},
+    FeatureGP: {"num_features": 32, "lengthscale": 10.0},
     FeatureClassifier: {"num_features": 32, "lengthscale": "scale"},
-    FeatureLogistic: {"num_features": 32, "lengthscale": "scale"},
+    FeatureLogistic: {"num_features": 32, "lengthscale": "scale", "ridge": 0.1},
     FeatureRegressor: {"num_features": 32, "lengthscale": 10.0, "ridge": 0.1},
     FeatureSVC: {"num_features": 32, "lengthscale": "scale", "ridge": 0.1},
 }
@@ -54,6 +54,8 @@ INSTANCES = [cls(**SMALL.get(cls, {})) for cls in ALL]
 INSTANCES.append(FeatureRidge(ka.kernels.Polynomial(coef0=1.0), ridge=1.0))
 OTHERS = [
     FeatureClassifier(),
+    FeatureGP(num_features=32),
+    FeatureLogistic(num_features=32, lengthscale="scale"),
     FeatureRidge(ridge=1.0),
     FeaturePCA(whiten=True),
     RandomFeatures(estimator="kmeans"),
@@ -76,7 +78,7 @@ def test_checks_of_arrays(cls, dtype, library, monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")
     values = cls not in CLASSIFIERS  # scikit-learn averages the accuracy of PyTorch's labels in float32
     # folds of targets 0 and 1 are at a tie
-    options = {"ridge": 0.1, "lengthscale": "scale"} if cls in (FeatureRegressor, FeatureSVC) else {}
+    options = {"ridge": 0.1, "lengthscale": "scale"} if cls in (FeatureRegressor, FeatureSVC, FeatureLogistic) else {}
     estimator = cls(num_features=16, **options)
     check_array_api_input(
         cls.__name__, estimator, library, dtype_name=dtype, check_values=values, check_sample_weight=True
