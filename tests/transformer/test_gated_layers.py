@@ -165,21 +165,24 @@ def test_a_state_keeps_no_memory_of_its_prompt(member, length):
         _, state = step(params, config, state, tokens(2), attention=None if member else ka.features.elu1())
 
 
-@pytest.mark.parametrize("library", ["torch", "jax.numpy", "array_api_strict"])
-def test_arrays_of_other_libraries(library):
+LIBRARIES = [(library, member) for library in ("torch", "array_api_strict") for member in ("mamba2", "kda")]
+LIBRARIES += [("jax.numpy", "kda"), pytest.param("jax.numpy", "mamba2", marks=pytest.mark.slow)]  # compiles for 4 s
+
+
+@pytest.mark.parametrize(("library", "member"), LIBRARIES)
+def test_arrays_of_other_libraries(library, member):
     xp = pytest.importorskip(library)
-    for member in ("mamba2", "kda"):
-        config = replace(config_of(member), layers=2, hidden=6, activation="swiglu")
-        params, x = drawn(config, "float32"), tokens(2, 6)
-        lengths = np.array([6, 2])
-        theirs = {name: xp.asarray(value) for name, value in params.items()}
-        out, state = prefill(params, config, x, lengths=lengths)
-        found, other = prefill(theirs, config, xp.asarray(x), lengths=xp.asarray(lengths))
-        assert type(found) is type(theirs["output.weight"])
-        np.testing.assert_allclose(np.asarray(found), out, rtol=2e-5, atol=2e-5)
-        out, _ = step(params, config, state, x[:, 0])
-        found, _ = step(theirs, config, other, xp.asarray(x[:, 0]))
-        np.testing.assert_allclose(np.asarray(found), out, rtol=2e-5, atol=2e-5)
+    config = replace(config_of(member), layers=2, hidden=6, activation="swiglu")
+    params, x = drawn(config, "float32"), tokens(2, 6)
+    lengths = np.array([6, 2])
+    theirs = {name: xp.asarray(value) for name, value in params.items()}
+    out, state = prefill(params, config, x, lengths=lengths)
+    found, other = prefill(theirs, config, xp.asarray(x), lengths=xp.asarray(lengths))
+    assert type(found) is type(theirs["output.weight"])
+    np.testing.assert_allclose(np.asarray(found), out, rtol=2e-5, atol=2e-5)
+    out, _ = step(params, config, state, x[:, 0])
+    found, _ = step(theirs, config, other, xp.asarray(x[:, 0]))
+    np.testing.assert_allclose(np.asarray(found), out, rtol=2e-5, atol=2e-5)
 
 
 def test_every_parameter_is_trained():
