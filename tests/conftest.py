@@ -261,8 +261,19 @@ if find_spec("numba"):  # what Numba compiles in a test, its own np.zeros among 
         kept = isinstance(self._cache, FunctionCache)  # a loop, and no part of one
         if COLLECTS.is_set() and kept and self.__name__ != SMALL:  # in all workers at once: one compiles, others wait
             raise RuntimeError(f"{self.__name__} is compiled while tests are collected: call it in a test")
-        with global_compiler_lock, _held(self._cache):
+        with global_compiler_lock, _held(self._cache), _uncollected():
             return COMPILE(self, signature)
+
+    @contextlib.contextmanager
+    def _uncollected():
+        """The garbage collector finds nothing in what Numba makes until it is done, and takes 7 % of its time."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
 
     @contextlib.contextmanager
     def _held(cache):
