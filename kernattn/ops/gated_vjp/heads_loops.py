@@ -118,6 +118,7 @@ def pull_queries(queries, rows, d, e, state, room, back):
     """Take back what queries read: their cotangents into back.rows, and add those of all else but the state."""
     size, row_d, row_e = room.size, room.row_d, room.row_e
     product(room.scores, 0, size, 1, back.out, 0, row_e, back.written, 0, row_e, rows, e, rows, True, LATER)
+    transpose(queries, 0, row_d, rows, d, room.turned, 0, size)
     _pull_reading(room.turned, room.scores, 0, size * row_e, rows, d, e, state, room, back)
     product(room.keys, 0, 1, row_d, back.pairs, 0, size, back.of_rows, 0, size, d, rows, rows, True, FULL)
     transpose(back.of_rows, 0, size, d, rows, back.rows, 0, row_d)
