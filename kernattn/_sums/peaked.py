@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 from kernattn._arrays.bridge import stop_gradient
 from kernattn._arrays.namespaces import Array, dtype_name, largest, sign, zero_masked, zeros
 from kernattn._maps.spec import ScaledFeatures
+from kernattn._runtime.checks import shown
 from kernattn._sums.limits import ENDS
+from kernattn.errors import DTypeError
 
 
 class PeakedSum(NamedTuple):
@@ -23,6 +25,17 @@ class PeakedSum(NamedTuple):
     s: Array
     z: Array
     peak: Array
+
+
+def no_item(state: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
+    """Return a slice of the fields of a state; raise where one is asked for, which rather means a sequence of many."""
+    if isinstance(index, slice):
+        return tuple.__getitem__(state, index)
+    fields = ", ".join(state._fields)  # type: ignore[attr-defined]
+    raise DTypeError(
+        f"a {type(state).__name__} has fields, {fields}, and no items: ka.take_states(state, {shown(index)}) takes a "
+        f"sequence of a batch; got state[{shown(index)}]"
+    )
 
 
 class LinearState(NamedTuple):
@@ -37,6 +50,8 @@ class LinearState(NamedTuple):
     z: Array  # (..., M)
     peak: Array  # (..., M) for log scales per feature, (..., 1) for log scales per row
     fingerprint: int  # of the map that made it
+
+    __getitem__ = no_item  # type: ignore[assignment]
 
 
 class Normaliser(NamedTuple):

@@ -16,6 +16,7 @@ from kernattn._arrays.namespaces import (
 )
 from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import boolean, finite_number
+from kernattn._sums.peaked import no_item
 from kernattn.attention._check import check_arrays, check_one_dim, check_out
 from kernattn.attention._check_gates import check_gates, check_logs, pair_of, warn_of_growth
 from kernattn.attention._shapes import axis_kept, equal
@@ -35,6 +36,8 @@ class GatedState(NamedTuple):
     r"""What gated linear attention remembers: :math:`S`, float64 for float64 arrays, else float32."""
 
     s: Array  # (..., d, e)
+
+    __getitem__ = no_item  # type: ignore[assignment]
 
 
 @traceable("gated_linear_attention")

@@ -13,6 +13,7 @@ from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace, without_flags
 from kernattn._arrays.plain import on_plain
 from kernattn._runtime.elsewhere import told_keywords
+from kernattn._sums.peaked import no_item
 from kernattn.attention._gated import GatedState, gated_arguments
 from kernattn.errors import StateMismatchError
 from kernattn.ops.gated import OP
@@ -24,6 +25,8 @@ class GatedStretch(NamedTuple):
 
     s: Array  # (..., d, e)
     through: Array  # Phi: decays (..., d, 1) or (..., 1, 1), or a matrix (..., d, d) where tokens erase
+
+    __getitem__ = no_item  # type: ignore[assignment]
 
 
 @traceable("gated_state")

@@ -69,6 +69,17 @@ def test_taken_states_are_those_of_the_sequences(kind, index):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_an_item_of_a_state_is_no_sequence_of_a_batch(kind):
+    """Fields come by name, and all at once, but none by its place: state[0] would rather be a sequence."""
+    state = KINDS[kind]()
+    for index in (0, -1, np.int64(0)):
+        with pytest.raises(DTypeError, match=r"has fields, s.* and no items: ka.take_states\(state"):
+            state[index]
+    assert tuple(state) == state[:]
+    assert type(state)(*state).s is state.s
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_stacked_states_are_a_batch(kind, dtype):
     state = KINDS[kind](dtype)

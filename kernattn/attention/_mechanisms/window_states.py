@@ -10,7 +10,7 @@ from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, constant, dtype_name, indices, namespace, zeros
 from kernattn._runtime.checks import check_room, whole_number
-from kernattn._sums.peaked import LinearState
+from kernattn._sums.peaked import LinearState, no_item
 from kernattn.attention._check_states import check_draws, check_state
 from kernattn.attention._shapes import leading
 from kernattn.attention._states import initial_state
@@ -31,6 +31,8 @@ class WindowState(NamedTuple):
     v: Array  # (..., w, e)
     present: Array  # (..., w) bool: False for what there was not yet, which stands first
     fingerprint: int  # of the map that made the sums
+
+    __getitem__ = no_item  # type: ignore[assignment]
 
     @property
     def linear(self) -> LinearState:
