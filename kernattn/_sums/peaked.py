@@ -51,7 +51,8 @@ class LinearState(NamedTuple):
     peak: Array  # (..., M) for log scales per feature, (..., 1) for log scales per row
     fingerprint: int  # of the map that made it
 
-    __getitem__ = no_item  # type: ignore[assignment]
+    def __getitem__(self, index: Any) -> Any:
+        return no_item(self, index)
 
 
 class Normaliser(NamedTuple):

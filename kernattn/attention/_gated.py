@@ -37,7 +37,8 @@ class GatedState(NamedTuple):
 
     s: Array  # (..., d, e)
 
-    __getitem__ = no_item  # type: ignore[assignment]
+    def __getitem__(self, index: Any) -> Any:
+        return no_item(self, index)
 
 
 @traceable("gated_linear_attention")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import device
@@ -26,7 +26,8 @@ class GatedStretch(NamedTuple):
     s: Array  # (..., d, e)
     through: Array  # Phi: decays (..., d, 1) or (..., 1, 1), or a matrix (..., d, d) where tokens erase
 
-    __getitem__ = no_item  # type: ignore[assignment]
+    def __getitem__(self, index: Any) -> Any:
+        return no_item(self, index)
 
 
 @traceable("gated_state")

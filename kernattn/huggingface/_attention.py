@@ -39,8 +39,9 @@ def exact_attention(
         raise ParameterError("a StateCache needs the attention 'kernattn_favor'; exact attention keeps all keys")
     call = read_call(module, query, key, value, *args, windows=True, **kwargs)
     pattern = None if call.window is None else patterns.local(call.window - 1)
-    options = {"scale": call.scale, "causal": call.causal, "key_mask": call.key_mask, "pattern": pattern}
-    return give_back(softmax_attention(*call[:3], **options))
+    q, k, v, mask = call[:4]
+    out = softmax_attention(q, k, v, scale=call.scale, causal=call.causal, key_mask=mask, pattern=pattern)
+    return give_back(out)
 
 
 class Favor:

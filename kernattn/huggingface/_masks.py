@@ -54,14 +54,12 @@ def make_key_mask(
     if attention_mask is not None:
         check_length(attention_mask, tokens)
     kept = None if attention_mask is None else attention_mask[:, kv_offset:]
-    if not causal:
-        if kept is None:
-            kept = torch.ones((batch_size, kv_length), dtype=torch.bool, device=device)
-        kept = kept[:, None, None]
-    elif window and kept is None:
-        kept = torch.ones((batch_size, kv_length), dtype=torch.bool, device=device)
-    elif not window and (kept is None or (not torch.compiler.is_compiling() and bool(kept.all()))):
+    if causal and not window and (kept is None or (not torch.compiler.is_compiling() and bool(kept.all()))):
         return None
+    if kept is None:
+        kept = torch.ones((batch_size, kv_length), dtype=torch.bool, device=device)
+    if not causal:
+        kept = kept[:, None, None]
     return kept[..., None, :].expand(*kept.shape[:-1], window, kept.shape[-1]) if window else kept
 
 

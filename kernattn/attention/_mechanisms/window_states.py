@@ -32,7 +32,8 @@ class WindowState(NamedTuple):
     present: Array  # (..., w) bool: False for what there was not yet, which stands first
     fingerprint: int  # of the map that made the sums
 
-    __getitem__ = no_item  # type: ignore[assignment]
+    def __getitem__(self, index: Any) -> Any:
+        return no_item(self, index)
 
     @property
     def linear(self) -> LinearState:
