@@ -57,3 +57,9 @@ def test_a_description_has_a_bound(path):
     with pytest.raises(ParameterError, match="cannot be saved"):
         save_archive(path, "kernattn test 1", "x" * (1 << 20), {})
     assert take(path, "a")[0] == {"n": 2}  # the old file stays
+
+
+def test_a_text_file_is_told_how_rows_are_read(tmp_path):
+    (tmp_path / "rows.csv").write_text("1,2\n", encoding="utf-8")
+    with pytest.raises(FileFormatError, match="rows of a table are read by `kernattn features`"):
+        take(tmp_path / "rows.csv", "a", ("float64",))

@@ -89,6 +89,19 @@ def test_a_module_without_memory_is_given_its_draw(learnable, estimator):
     assert torch.equal(module(*x), wanted(*x))
 
 
+@pytest.mark.slow  # the guide exports one in the usual run
+def test_an_exported_module_needs_no_kernattn():
+    """Of the reference a graph holds array operations and numbers, and gives what the module gives."""
+    module = FavorAttention(ka.kernels.Softmax(), D, 8, causal=True, backend="reference")
+    given = tuple(x.float() for x in heads(H))
+    exported = torch.export.export(module, given)
+    assert not any("kernattn" in str(node.target) for node in exported.graph.nodes)
+    torch.testing.assert_close(exported.module()(*given), module(*given), rtol=0, atol=1e-6)
+    torch.testing.assert_close(module(*given), FavorAttention(ka.kernels.Softmax(), D, 8, causal=True)(*given))
+    with pytest.raises(ParameterError, match="backend must be None or one of"):
+        LinearAttention(backend="fast")
+
+
 @pytest.mark.parametrize("learnable", [False, True])
 def test_a_module_is_made_where_and_as_it_is_told(learnable):
     """As PyTorch's own modules are; without a word they have PyTorch's defaults."""

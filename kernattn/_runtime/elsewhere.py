@@ -150,6 +150,10 @@ KEYWORDS: dict[str, dict[str, str]] = {  # and by the parameter that takes its p
     **dict.fromkeys(("l2_normalize", "normalise", "normalize", "use_qk_l2norm_in_kernel"), _NORMALISE),
     **dict.fromkeys(("output_final_state", "return_state"), _ALWAYS),
     "initial_state": {"state": "that is state here"},
+    "segment_ids": {
+        "pattern": "write pattern=ka.patterns.documents(segment_ids)",
+        "phi": "ka.causal_linear_attention takes it; where tokens see both ways, make a call for each segment",
+    },
     "cu_seqlens": {"segment_ids": "write segment_ids, which names the sequence of each token"},
 }
 

@@ -16,6 +16,7 @@ from kernattn.attention import LinearState, causal_linear_attention, linear_atte
 from kernattn.errors import DTypeError, ParameterError, StateMismatchError
 from kernattn.features import FeatureMap, elu1, random_features, with_numbers
 from kernattn.kernels import Kernel
+from kernattn.ops.dispatch import check_backend
 from kernattn.torch._heads import group_heads, join_heads
 from kernattn.torch._outside import outside_graphs
 
@@ -46,6 +47,9 @@ class LinearAttention(ToldKeywords, nn.Module):
         The feature map, elu(x) + 1 by default.
     causal : bool
         Whether a token sees only itself and those before it.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs, as in :func:`kernattn.linear_attention`. Graphs that are exported of "reference" hold
+        array operations and numbers alone: other processes, and ONNX, run them without kernattn.
 
     Raises
     ------
@@ -66,8 +70,10 @@ class LinearAttention(ToldKeywords, nn.Module):
     torch.Size([1, 2, 1, 4])
     """
 
-    def __init__(self, phi: FeatureMap | None = None, *, causal: bool = False) -> None:
+    def __init__(self, phi: FeatureMap | None = None, *, causal: bool = False, backend: str | None = None) -> None:
         super().__init__()
+        check_backend(backend)
+        self.backend = backend
         if phi is None:
             phi = elu1()
         instance_of("phi", phi, FeatureMap, "such as kernattn.features.elu1()")
@@ -107,9 +113,9 @@ class LinearAttention(ToldKeywords, nn.Module):
     def _attend(self, phi: FeatureMap, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
         heads = group_heads(q, k, v, key_mask)
         if self.causal:
-            out, _ = causal_linear_attention(*heads[:3], phi, key_mask=heads.key_mask)
+            out, _ = causal_linear_attention(*heads[:3], phi, key_mask=heads.key_mask, backend=self.backend)
         else:
-            out = linear_attention(*heads[:3], phi, key_mask=heads.key_mask)
+            out = linear_attention(*heads[:3], phi, key_mask=heads.key_mask, backend=self.backend)
         return join_heads(out)
 
     def decode(
@@ -151,11 +157,11 @@ class LinearAttention(ToldKeywords, nn.Module):
     ) -> tuple[Tensor, LinearState]:
         q, k, v, mask = group_heads(q, k, v, key_mask)
         if state is None or q.shape[-2] > 1:
-            out, state = causal_linear_attention(q, k, v, self.phi, state=state, key_mask=mask)
+            out, state = causal_linear_attention(q, k, v, self.phi, state=state, key_mask=mask, backend=self.backend)
             return join_heads(out), state
         row = None if mask is None else mask[..., 0]
         q, k, v = (x[..., 0, :] for x in (q, k, v))
-        out, state = linear_attention_step(state, q, k, v, self.phi, key_mask=row)
+        out, state = linear_attention_step(state, q, k, v, self.phi, key_mask=row, backend=self.backend)
         return join_heads(out[..., None, :]), state
 
     def extra_repr(self) -> str:
@@ -190,6 +196,8 @@ class FavorAttention(LinearAttention):
         Redraw before every so many-th call in training. None redraws where `redraw` is called, and nowhere else.
     seed : int
         Seed of all draws.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs, as in :class:`LinearAttention`.
     device : torch.device, str or int, optional
         Where `omega` is; PyTorch's default device otherwise.
     dtype : torch.dtype, optional
@@ -235,6 +243,7 @@ class FavorAttention(LinearAttention):
         learnable: bool = False,
         redraw_interval: int | None = None,
         seed: int = 0,
+        backend: str | None = None,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -249,7 +258,7 @@ class FavorAttention(LinearAttention):
             redraw_interval = positive_integer("redraw_interval", redraw_interval)
             if learnable:
                 raise ParameterError(f"redraw_interval must be None for learnable features; got {redraw_interval}")
-        super().__init__(design, causal=causal)
+        super().__init__(design, causal=causal, backend=backend)
         self.redraw_interval, self._design = redraw_interval, self._phi
         self._seed, self._draws, self._calls = whole_number("seed", seed), 0, 0
         self._of_calls: dict[int | None, deque[_OfCall]] = {}
