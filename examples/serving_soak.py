@@ -9,7 +9,7 @@ What a batch costs whose sessions join and leave at random, and whether each get
 compared with `ka.causal_linear_attention` of its own tokens alone; where they differ, the command ends with an error.
 A step of a batch that nobody joins or leaves is timed between.
 
-100,000 steps take the better part of an hour on two cores; ``--steps 2000`` shows the same in a minute.
+100,000 steps take half an hour on two busy cores; ``--steps 2000`` shows the same in a minute.
 """
 
 from __future__ import annotations
