@@ -165,7 +165,7 @@ def power_of_two(x):
     """Return 2^x in float32 for x <= 0, to 2e-7 of it; 0 where it is below the normal numbers."""
     c = constants(x)
     mantissa, biased, bottom = c.mantissa, c.biased, c.lowest - c.one
-    coefficients = tuple(c.two * a for a in (c.one, *c.power))
+    coefficients = tuple(c.two * a for a in (c.one, *Single.power))
 
     def power_of_two(x):
         x = where(x < bottom, bottom, x)  # whose power is 0
