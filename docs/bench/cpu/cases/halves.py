@@ -210,7 +210,7 @@ HALVES = {
     **{f"half-step-{name}": Case(partial(_step, make=make), n=1, told=told) for name, (told, make) in _MAPS.items()},
     **{
         f"half-decode-{batch}": Case(partial(_decoded, batch=batch), n=1, told=f"sequences: {batch}")
-        for batch in (1, 16)
+        for batch in (1, 16, 32)
     },
 }
 """The cases by name."""
