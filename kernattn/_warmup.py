@@ -157,6 +157,7 @@ def _on_unit(_: Any) -> None:
         _, state = causal_linear_attention(rows, rows, rows, PHI, backend="cpu")
         attend(state, rows, PHI, backend="cpu")
         softmax_attention(rows, rows, rows, backend="cpu")
+    random_features(Softmax(), 32, 32, rng=0)(np.ones((256, 32), np.float16), backend="cpu")
 
 
 def _asymmetric() -> FeatureMap:

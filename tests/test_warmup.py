@@ -90,7 +90,7 @@ def test_loops_of_the_matrix_unit_where_it_is_asked_for(asked, matrix_unit, monk
 
         return loop
 
-    loops = ("key_state.matrix.recur_tiles", "attend.cpu.answer_tiles")
+    loops = ("key_state.matrix.recur_tiles", "attend.cpu.answer_tiles", "features.cpu.write_features_tiles")
     for name in (*loops, "block_softmax.matrix.pack_keys", "block_softmax.matrix.tiled_softmax"):
         monkeypatch.setattr(f"kernattn.ops.{name}", record(name))
     monkeypatch.setattr("kernattn._warmup.FORWARDS", ())
@@ -98,4 +98,4 @@ def test_loops_of_the_matrix_unit_where_it_is_asked_for(asked, matrix_unit, monk
     ka.warmup(("float64",))
     assert not called
     ka.warmup(("float32",))
-    assert len(called) == (4 if asked == "emulated" else 0)
+    assert len(called) == (5 if asked == "emulated" else 0)

@@ -3,6 +3,8 @@
 from functools import partial
 from math import prod
 
+import numpy as np
+
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import share
@@ -10,6 +12,8 @@ from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, has_bits, na
 from kernattn.ops._numba.tiles.packing import pack_map
 from kernattn.ops.features.crossover import FASTER_ABOVE, fast
 from kernattn.ops.features.loops import write_features
+from kernattn.ops.features.matrix import FASTER, on_unit
+from kernattn.ops.features.matrix_loops import write_features_tiles
 from kernattn.ops.features.sides import given_scales
 from kernattn.ops.hadamard.cpu import chain_features
 
@@ -27,9 +31,24 @@ def features(x: Array, spec: MapSpec) -> Array:
     halves = has_bits(x, dtype)
     out = room((*lead, phi.features), x.dtype if halves else dtype)
     chunk = max(8, min(ROWS, ROOM // phi.features)) if halves else ROWS
-    own, given, into = rows(x, dtype), given_scales(x, spec, dtype), written(out, dtype)
-    span = TILE_BYTES // (ROWS * dtype.itemsize)
-    blocks = partial(write_features, phi.arrays, own, given, n, into, NO_MASK, chunk, span)
+    given, span = given_scales(x, spec, dtype), TILE_BYTES // (ROWS * dtype.itemsize)
     seconds = n * seconds_of(2.0 * phi.frequencies * dim * phi.projects, phi.features, dtype.itemsize)
-    share(blocks, -(-n // chunk), seconds)
+
+    def by_floats(x: Array, given: Array, out: Array, n: int, seconds: float) -> None:
+        own, into = rows(x, dtype), written(out, dtype)
+        share(partial(write_features, phi.arrays, own, given, n, into, NO_MASK, chunk, span), -(-n // chunk), seconds)
+
+    if halves and on_unit(x, phi, n):
+        own, into, told = rows(x, dtype), written(out, dtype), np.zeros(n, np.uint8)
+        tiles = partial(write_features_tiles, phi.arrays, own, given, into, told, NO_MASK, chunk, span)
+        share(tiles, -(-n // chunk), seconds / FASTER)
+        if told.any():
+            far = np.flatnonzero(told)
+            few = np.empty((len(far), phi.features), out.dtype)
+            by_floats(
+                x.reshape(n, dim)[far], given[far] if given.size else given, few, len(far), seconds / n * len(far)
+            )
+            out.reshape(n, phi.features)[far] = few
+    else:
+        by_floats(x, given, out, n, seconds)
     return narrow(out, x.dtype, held=False)  # infinite where 16 bits cannot say it

@@ -244,15 +244,17 @@ def test_every_loop_compiles_for_a_target_with_a_unit(tmp_path):
     """As `test_a_target_with_a_unit_has_its_instructions`, for the loops that users run."""
     from kernattn.ops.attend.matrix_loops import answer_tiles
     from kernattn.ops.block_softmax.matrix_loops import pack_keys, tiled_softmax
+    from kernattn.ops.features.matrix_loops import write_features_tiles
     from kernattn.ops.key_state.matrix_loops import recur_tiles
 
     x, phi = np.ones((150, 32), BFLOAT16), ka.features.elu1()
     ka.softmax_attention(x, x, x)
     ka.causal_linear_attention(x, x, x, phi)
     ka.linear_attention(x, x, x, phi)
+    ka.random_features(ka.kernels.Softmax(), 32, 32, rng=0)(np.ones((256, 32), BFLOAT16))
     loops = [
         (loop.__module__, loop.__name__, loop.signatures[0])
-        for loop in (pack_keys, tiled_softmax, recur_tiles, answer_tiles)
+        for loop in (pack_keys, tiled_softmax, recur_tiles, answer_tiles, write_features_tiles)
     ]
     script = ALL_LOOPS.format(loops=pickle.dumps(loops).hex())
     assert_fine(script, NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES=FEATURES, NUMBA_CACHE_DIR=str(tmp_path))

@@ -31,12 +31,17 @@ class Projector(NamedTuple):
 
 @inner
 def projector_for(phi, size, x, like):
-    """Return the operands for so many of the rows x, and pack the frequencies.
+    """Return the operands for so many of the rows x of attention, where the unit takes their projections.
 
     Maps with one log scale for a row may project a chunk twice, the second time by floats; theirs always are.
     """
+    return pack_frequencies(phi, size, x, like, phi.per_feature and phi.omega.size > 0)
+
+
+@inner
+def pack_frequencies(phi, size, x, like, there):
+    """Return the operands for so many of the rows x, and pack the frequencies, if the unit is to use them."""
     given = 1 if x[2] == BFLOAT16 else 2
-    there = phi.per_feature and phi.omega.size > 0
     dim, columns = pad(phi.dim, BLOCK) if there else 0, pad(phi.frequencies, BLOCK) if there else 0
     words, halves = np.zeros(0, np.uint32), np.zeros(0, np.uint16)
     p = Projector(
