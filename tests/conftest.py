@@ -24,6 +24,24 @@ os.environ.setdefault("KERNATTN_MATRIX_UNIT", "0")  # its own tests turn it on
 
 HERE = Path(__file__).parent
 USUAL_OF_JAX = 5  # of each test one case in so many: XLA compiles for every shape and dtype
+USUAL = {  # of their many cases one in so many: the others are a denser grid of the same
+    "attention/test_extremes.py::test_nan_and_infinity_stay_where_they_are_seen": 2,
+    "attention/test_extremes.py::test_the_reference_is_finite_for_every_finite_input": 2,
+    "attention/test_laws.py::test_all_forms_agree": 2,
+    "attention/test_other_maps.py::test_the_laws_hold": 2,
+    "bench/test_cpu.py::test_contestants_compute_the_same": 2,
+    "cuda_ops/test_bench.py::test_contestants_compute_the_same": 2,
+    "cuda_ops/test_blind.py::test_blind_to_the_future": 2,
+    "cuda_ops/test_orders.py::test_every_kernel": 2,
+    "edges/test_sklearn.py::test_checks_of_arrays": 2,
+    "features/test_closed_forms.py::test_mean_and_variance": 2,
+    "features/test_combinations.py::test_maps": 2,
+    "features/test_forged_files.py::test_forgeries": 2,
+    "kernels/test_extremes.py::test_the_formula_at_every_size": 2,
+    "studies/test_judgements.py::test_nothing_is_claimed_of_means_that_are_not_settled": 2,
+    "studies/test_presets.py::test_page": 2,
+    "studies/test_sweep.py::test_a_mean_that_few_redraws_carry_has_no_interval": 3,
+}
 FIRST = {"ops": 3, "cuda_ops": 2, "studies": 1}  # groups of tests, others 0
 LONG = (  # of few tests
     "quality/test_tutorials.py",
@@ -110,16 +128,18 @@ def pytest_make_collect_report(collector):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    """Slow tests run where they are asked for: `pytest -m slow`. So do most of those that JAX compiles for."""
+    """Slow tests run where they are asked for: `pytest -m slow`. So do cases of which few are usual."""
     if hasattr(config, "workerinput"):  # see `odd`: all workers have the same list
         items.sort(key=lambda item: item.path)
     cases = Counter()
     for item in items:
-        if getattr(getattr(item, "callspec", None), "params", {}).get("xp") == JAX:
-            test = item.nodeid.partition("[")[0]
-            if cases[test] % USUAL_OF_JAX:
+        test = item.nodeid.partition("[")[0].removeprefix("tests/")
+        with_jax = getattr(getattr(item, "callspec", None), "params", {}).get("xp") == JAX
+        usual = max(USUAL.get(test, 1), USUAL_OF_JAX * with_jax)
+        if usual > 1:
+            if cases[test, with_jax] % usual:
                 item.add_marker(pytest.mark.slow)
-            cases[test] += 1
+            cases[test, with_jax] += 1
     if "slow" not in config.option.markexpr:
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
