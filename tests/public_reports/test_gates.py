@@ -203,6 +203,31 @@ def test_packed_sequences_without_tokens(bounds):
         near(after[at], left[0])
 
 
+def test_sequences_of_one_length_are_a_batch(monkeypatch):
+    """fla-org/flash-linear-attention#1077: 65,536 packed sequences in one call, whose outputs were wrong."""
+    bounds = [0, 1, 4, 5, 5, 8, 9]
+    q, k, v, g, _, beta = given(9)
+    (state,) = draw((6, 2, 8, 8), seed=1)
+    own, batches = fla._layout._attend, []
+    monkeypatch.setattr(fla._layout, "_attend", lambda x, *y, **z: batches.append(len(x["v"])) or own(x, *y, **z))
+
+    def flat(outs, states):
+        return torch.cat([x.flatten() for x in (*outs, *states)])
+
+    def rule(q, k, v, g, beta, state):
+        options = {"initial_state": state, "cu_seqlens": torch.tensor(bounds), **STATES}
+        return flat(*fla.chunk_gated_delta_rule(q, k, v, g, beta, **options))
+
+    def exact(*rows):
+        *rows, state = rows
+        parts = [[x[:, start:stop] for x in rows] for start, stop in pairwise(bounds)]
+        found = [recur(*x, s[None]) if x[0].shape[1] else (x[2], s) for x, s in zip(parts, state, strict=True)]
+        return flat(*zip(*found, strict=True))
+
+    agrees(rule, exact, (q, k, v, g, beta, state))
+    assert sorted(batches) == [2, 3]
+
+
 def test_rows_beyond_the_last_sequence_are_refused():
     """fla-org/flash-linear-attention#892: rows after the last packed sequence were never written, and held NaN."""
     q, k, v, g, _, beta = given(20)

@@ -79,7 +79,7 @@ def run(
             places = torch.arange(q.shape[1], device=q.device)
             out, after = attend(arrays, None, torch.searchsorted(cu_seqlens[1:].to(places), places, right=True))
         else:
-            out, after = _one_by_one(attend, arrays, state, cu_seqlens.tolist())
+            out, after = _by_length(attend, arrays, state, cu_seqlens.tolist())
     except ParameterError as error:
         logs = {names.get(name, name): arrays.get(name) for name in ("g", "gk")}
         why = refused_logs(**logs, g_gamma=constant)
@@ -141,28 +141,37 @@ def _heads_first(x: Tensor, of_keys: bool, grouped: tuple[int, int], alone: bool
     return x.unsqueeze(2) if of_keys else x.unflatten(1, grouped)
 
 
-def _one_by_one(
+def _by_length(
     attend: Any, arrays: dict[str, Tensor], state: Tensor | None, bounds: list[int]
 ) -> tuple[Tensor, Tensor]:
     """Return outputs of packed sequences side by side, and the state of each; an empty one keeps what it had.
 
     Those of one length are a batch.
     """
-    outs, states, v = [], [], arrays["v"]
-    lengths = {stop - start for start, stop in pairwise(bounds)}
-    if len(lengths) == 1:
-        out, after = attend({name: x[0].unflatten(0, (-1, *lengths)) for name, x in arrays.items()}, state)
+    lengths = [stop - start for start, stop in pairwise(bounds)]
+    groups: dict[int, list[int]] = {}
+    for at, length in enumerate(lengths):
+        groups.setdefault(length, []).append(at)
+    if len(groups) == 1:
+        out, after = attend({name: x[0].unflatten(0, (-1, *groups)) for name, x in arrays.items()}, state)
         return out.flatten(0, 1)[None], after
-    for at, (start, stop) in enumerate(pairwise(bounds)):
-        before = None if state is None else state[at : at + 1]
-        if start < stop:
-            out, before = attend({name: x[:, start:stop] for name, x in arrays.items()}, before)
-            outs.append(out)
+    parts = {name: x[0].split(lengths) for name, x in arrays.items()}
+    outs, states, q, v = {}, {}, arrays["q"], arrays["v"]
+    for length, members in groups.items():
+        before = None if state is None else state[members]
+        if length:
+            out, before = attend({name: _batch(x, members) for name, x in parts.items()}, before)
+            outs |= dict(zip(members, out, strict=True))
         elif before is None:
             wide = accumulation_dtype(torch, v)
-            before = v.new_zeros((1, v.shape[2], arrays["q"].shape[3], v.shape[3]), dtype=wide)
-        states.append(before)
-    return torch.cat(outs, 1), torch.cat(states)
+            before = v.new_zeros((len(members), v.shape[2], q.shape[3], v.shape[3]), dtype=wide)
+        states |= dict(zip(members, before, strict=True))
+    return torch.cat([outs[at] for at in sorted(outs)])[None], torch.stack([states[at] for at in range(len(lengths))])
+
+
+def _batch(parts: tuple[Tensor, ...], members: list[int]) -> Tensor:
+    """Return parts of one length as a batch; a single one lies where it is."""
+    return parts[members[0]][None] if len(members) == 1 else torch.stack([parts[at] for at in members])
 
 
 def _refuse(others: dict[str, Any]) -> None:
