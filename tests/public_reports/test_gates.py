@@ -314,3 +314,21 @@ def test_steps_with_numbers_of_too_few_heads_are_refused(name, shape):
     arguments[name] = -torch.ones(shape)
     with pytest.raises(ShapeError, match=f"^{name} must be"):
         fla.selective_state_update(torch.zeros(2, 4, 5, 3), x, **arguments)
+
+
+@pytest.mark.parametrize("z", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_step_adds_what_each_channel_has_of_its_own(z, dtype):
+    """state-spaces/mamba#888: D (heads, p) was for sequences alone; and of 16 bits, one rounding is enough."""
+    state, x, dt, rates, b, c, d, z_ = draw(
+        (2, 4, 5, 3), (2, 4, 5), (2, 4), (4,), (2, 2, 3), (2, 2, 3), (4, 5), (2, 4, 5)
+    )
+    x, b, c, z_ = (y.to(dtype) for y in (x, b, c, z_))
+    rates, z_, before = -rates.exp(), z_ if z else None, state.double()
+    given_ = rates[:, None, None].expand(4, 5, 3), b, c, d
+    out = fla.selective_state_update(state, x, dt[..., None].expand(2, 4, 5), *given_, z=z_, dt_softplus=True)
+    step, (b, c) = F.softplus(dt.double())[..., None], (y.double().repeat_interleave(2, 1)[:, :, None] for y in (b, c))
+    after = (step * rates[:, None]).exp()[..., None] * before + (step * x)[..., None] * b
+    exact = ((after * c).sum(-1) + d * x) * (1 if z_ is None else F.silu(z_.double()))
+    near(state, after)
+    assert torch.all((out - exact).abs() <= (2**-8 if dtype == torch.bfloat16 else 1e-6) * exact.abs().clamp(min=1e-2))

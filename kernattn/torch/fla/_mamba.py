@@ -131,7 +131,7 @@ def selective_state_update(
     x : (batch, heads, p) tensor
         The token.
     dt : (batch, heads) or (batch, heads, p) tensor
-        Its step, or what it is made of. Here, and in A, D and `dt_bias`, numbers are the same along further axes.
+        Its step, or what it is made of. Here, and in A and `dt_bias`, numbers are the same along further axes.
     A : (heads,) or (heads, p, n) tensor
         Rates, below 0.
     B, C : (batch, groups, n) tensor
@@ -174,18 +174,19 @@ def selective_state_update(
             )
     A, dt = _one_a_head("A", A, 1), _one_a_head("dt", dt, 2)
     dt_bias = None if dt_bias is None else _one_a_head("dt_bias", dt_bias, 1)
-    D = D if D is None or z is not None else _one_a_head("D", D, 1)
+    D = D if D is None or any(D.stride()[1:]) else D[(..., *[0] * (D.ndim - 1))]
     _check(x, dt, A, B, C, D, z, dt_bias)
+    later = z is not None or (D is not None and D.ndim > 1)
     wide = accumulation_dtype(torch, x)
     step = _steps(dt.to(wide), dt_bias, dt_softplus)
     before = state.to(wide)
     if torch.is_grad_enabled() and before is state and any(y.requires_grad for y in (state, x, dt, A, B, C)):
         before = state.clone()  # gradients need what was there
-    run = selective_step if torch.compiler.is_compiling() else STEP.implementation(x)
-    out, after = run(before, x, step, A.to(wide), B, C, D if z is None else None)
+    run, token = selective_step if torch.compiler.is_compiling() else STEP.implementation(x), x.to(wide) if later else x
+    out, after = run(before, token, step, A.to(wide), B, C, None if later else D)
     if after is not state:
         state.copy_(after)
-    return out if z is None else _finish(out, x, D, z).to(x.dtype)
+    return _finish(out, token, D, z).to(x.dtype) if later else out
 
 
 def _check(
