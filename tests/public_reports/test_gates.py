@@ -332,3 +332,13 @@ def test_a_step_adds_what_each_channel_has_of_its_own(z, dtype):
     exact = ((after * c).sum(-1) + d * x) * (1 if z_ is None else F.silu(z_.double()))
     near(state, after)
     assert torch.all((out - exact).abs() <= (2**-8 if dtype == torch.bfloat16 else 1e-6) * exact.abs().clamp(min=1e-2))
+
+
+def test_the_bonus_of_a_token_is_rounded_once():
+    """fla-org/flash-linear-attention#36: RWKV-6 in 16 bits, whose outputs are sums of two parts."""
+    q, k, v, _, gk, _ = given(30, dtype=torch.bfloat16)
+    (u,) = draw((2, 8))
+    out, _ = fla.chunk_rwkv6(q, k, v, gk, u, scale=1.0)
+    before = recur(q.double(), *(F.pad(x.double(), (0, 0, 0, 0, 1, -1)) for x in (k, v, gk)), None, scale=1.0)[0]
+    exact = before + (q.double() * u * k).sum(-1, keepdim=True) * v
+    assert torch.all((out - exact).abs() <= 2**-8 * exact.abs().clamp(min=1e-3))

@@ -64,16 +64,16 @@ def _before_its_token(
         places = places + torch.searchsorted(cu_seqlens[1:].to(places), places, right=True)
         cu_seqlens = cu_seqlens + torch.arange(sequences + 1, dtype=cu_seqlens.dtype, device=cu_seqlens.device)
     reads, writes = (places + 1, places) if reverse else (places, places + 1)
+    wide = accumulation_dtype(torch, r)
 
-    def spread(x: Tensor, at: Tensor) -> Tensor:
-        return x.new_zeros((x.shape[0], t + sequences, *x.shape[2:])).index_copy(1, at, x)
+    def spread(x: Tensor, at: Tensor) -> Tensor:  # wide, for the sum with what the token itself gives is rounded once
+        return x.new_zeros((x.shape[0], t + sequences, *x.shape[2:]), dtype=wide).index_copy(1, at, x.to(wide))
 
     out, state = run(
         spread(r, reads), spread(k, writes), spread(v, writes), gk=spread(w, writes), names=NAMES, scale=scale,
         initial_state=initial_state, output_final_state=output_final_state, reverse=reverse, cu_seqlens=cu_seqlens,
         **others,
     )  # fmt: skip
-    wide = accumulation_dtype(torch, r)
     own = (r.to(wide) * u * k).sum(-1, keepdim=True) * (r.shape[-1] ** -0.5 if scale is None else scale)
     return (out[:, reads] + own * v).to(v.dtype), state
 
