@@ -190,8 +190,14 @@ def test_wrong_arguments():
         ((tokens, weight.mT), ShapeError, r"weight must be \(C, K\) for 3 channels; got shape \(4, 3\)"),
         ((tokens, weight, torch.zeros(4)), ShapeError, r"bias must be \(C,\), \(3,\); got shape \(4,\)"),
         ((tokens, weight, None, torch.zeros(8)), ShapeError, r"seq_idx must be \(B, T\), \(1, 8\)"),
+        ((tokens, weight, None, None, tokens), ShapeError, r"initial_states must be \(B, C, K - 1\), \(1, 3, 3\); got"),
         (
-            (tokens, weight, None, None, "gelu"),
+            (tokens, weight, None, torch.zeros(1, 8), tokens[..., :3]),
+            ParameterError,
+            "seq_idx excludes initial_states and return_final_states",
+        ),
+        (
+            (tokens, weight, None, None, None, False, None, "gelu"),
             ParameterError,
             "activation must be None, 'silu' or .*; got 'gelu'",
         ),

@@ -342,3 +342,18 @@ def test_the_bonus_of_a_token_is_rounded_once():
     before = recur(q.double(), *(F.pad(x.double(), (0, 0, 0, 0, 1, -1)) for x in (k, v, gk)), None, scale=1.0)[0]
     exact = before + (q.double() * u * k).sum(-1, keepdim=True) * v
     assert torch.all((out - exact).abs() <= 2**-8 * exact.abs().clamp(min=1e-3))
+
+
+def test_convolutions_of_pieces_are_those_of_the_whole():
+    """state-spaces/mamba#739: how a long prompt goes through in chunks; Dao-AILab/causal-conv1d#118."""
+    x, weight, bias, first = draw((2, 6, 12), (6, 4), (6,), (2, 6, 3))
+    at, state, outs = 0, first, []
+    for n in (5, 1, 2, 4):
+        out, state = fla.causal_conv1d_fn(x[..., at : at + n], weight, bias, None, state, True, None, "silu")
+        outs, at = [*outs, out], at + n
+    whole = torch.cat([first, x], -1)
+    near(torch.cat(outs, -1), F.silu(F.conv1d(whole.double(), weight.double()[:, None], bias.double(), groups=6)))
+    assert torch.equal(state, x[..., -3:])
+    out, state = fla.causal_conv1d_fn(x[..., :2], weight, return_final_states=True, final_states_out=first)
+    assert state is first
+    assert torch.equal(first, F.pad(x[..., :2], (1, 0)))

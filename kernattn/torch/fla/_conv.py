@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError, ShapeError
@@ -22,8 +23,11 @@ def causal_conv1d_fn(
     weight: Tensor,
     bias: Tensor | None = None,
     seq_idx: Tensor | None = None,
+    initial_states: Tensor | None = None,
+    return_final_states: bool = False,
+    final_states_out: Tensor | None = None,
     activation: str | None = None,
-) -> Tensor:
+) -> Tensor | tuple[Tensor, Tensor]:
     r"""Return :math:`y_t = f(b + \sum_j w_j x_{t - K + 1 + j})` of every channel, with zeros before the first token.
 
     Parameters
@@ -35,14 +39,22 @@ def causal_conv1d_fn(
     bias : (C,) tensor, optional
         What is added.
     seq_idx : (B, T) tensor of integers, optional
-        Packed sequences: runs of equal numbers do not see each other.
+        Packed sequences: runs of equal numbers do not see each other. It excludes the three that follow.
+    initial_states : (B, C, K - 1) tensor, optional
+        The tokens before the first, in place of zeros.
+    return_final_states : bool
+        Return the last K - 1 tokens as well, from which the next call goes on.
+    final_states_out : (B, C, K - 1) tensor, optional
+        Where they are written.
     activation : {None, "silu", "swish"}
         The function f: none, or :math:`y / (1 + e^{-y})`.
 
     Returns
     -------
-    (B, C, T) tensor
+    out : (B, C, T) tensor
         Outputs, of the dtype of x.
+    final_states : (B, C, K - 1) tensor
+        Where asked for, of that dtype.
 
     Raises
     ------
@@ -56,12 +68,22 @@ def causal_conv1d_fn(
     >>> causal_conv1d_fn(torch.tensor([[[1.0, 2.0, 3.0]]]), torch.tensor([[1.0, 10.0]]))
     tensor([[[10., 21., 32.]]])
     """
-    silu = _check(x, weight, bias, activation)
-    if seq_idx is not None and tuple(seq_idx.shape) != (x.shape[0], x.shape[2]):
-        raise ShapeError(f"seq_idx must be (B, T), {(x.shape[0], x.shape[2])}; got shape {tuple(seq_idx.shape)}")
-    run = causal_conv if torch.compiler.is_compiling() else OP.implementation(x)
-    out: Tensor = run(x.mT, weight, bias, silu, seq_idx)
-    return out.mT
+    silu, tokens, before = _check(x, weight, bias, activation), x.mT, weight.shape[1] - 1
+    if seq_idx is not None:
+        if tuple(seq_idx.shape) != (x.shape[0], x.shape[2]):
+            raise ShapeError(f"seq_idx must be (B, T), {(x.shape[0], x.shape[2])}; got shape {tuple(seq_idx.shape)}")
+        if initial_states is not None or return_final_states:
+            raise ParameterError("seq_idx excludes initial_states and return_final_states; take sequences one by one")
+    for name, y in (("initial_states", initial_states), ("final_states_out", final_states_out)):
+        if y is not None and tuple(y.shape) != (*x.shape[:2], before):
+            raise ShapeError(f"{name} must be (B, C, K - 1), {(*x.shape[:2], before)}; got shape {tuple(y.shape)}")
+    if initial_states is not None:
+        tokens = torch.cat([initial_states.mT.to(x.dtype), tokens], dim=1)
+    out = _convolved(tokens, weight, bias, silu, seq_idx)[:, tokens.shape[1] - x.shape[2] :].mT
+    if not return_final_states:
+        return out
+    final = pad(tokens, (0, 0, before - tokens.shape[1], 0)).mT  # a width below 0 leaves out the first
+    return out, final if final_states_out is None else final_states_out.copy_(final)
 
 
 def causal_conv1d_update(
@@ -116,12 +138,19 @@ def causal_conv1d_update(
     if x.shape[2] > 1:
         whole = torch.cat([conv_state.to(x.dtype), x], dim=-1)
         conv_state.copy_(whole[..., x.shape[2] :])
-        return causal_conv1d_fn(whole, weight, bias, activation=activation)[..., length:]
+        return _convolved(whole.mT, weight, bias, silu, None).mT[..., length:]
     run = causal_conv_step if torch.compiler.is_compiling() else STEP.implementation(x)
     out, after = run(conv_state, x[..., 0], weight, bias, silu)
     if after is not conv_state:
         conv_state.copy_(after)
     return out[..., None]
+
+
+def _convolved(tokens: Tensor, weight: Tensor, bias: Tensor | None, silu: bool, seq_idx: Tensor | None) -> Tensor:
+    """Return outputs (B, T, C) of tokens (B, T, C)."""
+    run = causal_conv if torch.compiler.is_compiling() else OP.implementation(tokens)
+    out: Tensor = run(tokens, weight, bias, silu, seq_idx)
+    return out
 
 
 def _check(x: Tensor, weight: Tensor, bias: Tensor | None, activation: Any) -> bool:
