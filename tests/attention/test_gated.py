@@ -51,6 +51,18 @@ def test_rows_of_every_length(rule, gate):
         close(after.s, s, 1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("rule", "gate"), [*product(RULES, GATES)])
+def test_few_tokens(rule, gate, dtype):
+    """In tiles of as few as four rows, which blocks of products fill."""
+    for n in range(2, 10):
+        arrays, options = draw(rule, gate, n=n, dtype=dtype)
+        out, after = ka.gated_linear_attention(*arrays, **options)
+        wanted, s = recur(*arrays, **options)
+        close(out, wanted, 1e-12 if dtype == "float64" else 1e-6)
+        close(after.s, s, 1e-12 if dtype == "float64" else 1e-6)
+
+
 def test_equal_keys_at_the_largest_beta():
     """Every second token undoes the one before: errors add up to what the rule makes of rounding, and no more."""
     rng = np.random.default_rng(0)

@@ -105,10 +105,6 @@ def score_levels(of, of_row, own, rows, d, room, levels, into):
     wide = size * row
     for i in range(rows):
         x, y, decay = window(of, i * of_row, d), window(levels.rows, i * row, d), window(levels.blocks, i * row, d)
-        told = x.dtype.type(0)
-        if own:
-            told = _dot(of, i * of_row, levels.keys, i * row, d)
-        into[i * size + i] = told
         for c in range(d):
             y[c] = x[c] * decay[c]
         if i % 2 == 1:
@@ -130,10 +126,14 @@ def score_levels(of, of_row, own, rows, d, room, levels, into):
                 for c in range(d):
                     y[c] *= decay[c]
     lack = window(levels.lack, 0, d)
-    for i in range(rows):
-        x, y = window(into, i * size, i), window(levels.rows, i * row, d)
+    for i in range(rows):  # last: whole blocks of scores reach into the next row, in a tile of 4 to its diagonal
+        x, y = window(into, i * size, i + 1), window(levels.rows, i * row, d)
         for j in range(i):
             x[j] = 0
+        told = x.dtype.type(0)
+        if own:
+            told = _dot(of, i * of_row, levels.keys, i * row, d)
+        x[i] = told
         for c in range(d):
             y[c] *= lack[c]
 
