@@ -156,7 +156,9 @@ def _by_length(
         out, after = attend({name: x[0].unflatten(0, (-1, *groups)) for name, x in arrays.items()}, state)
         return out.flatten(0, 1)[None], after
     parts = {name: x[0].split(lengths) for name, x in arrays.items()}
-    outs, states, q, v = {}, {}, arrays["q"], arrays["v"]
+    outs: dict[int, Tensor] = {}
+    states: dict[int, Tensor] = {}
+    q, v = arrays["q"], arrays["v"]
     for length, members in groups.items():
         before = None if state is None else state[members]
         if length:
