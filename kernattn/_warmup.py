@@ -156,7 +156,7 @@ def _on_unit(_: Any) -> None:
     with precision("tf32"):
         _, state = causal_linear_attention(rows, rows, rows, PHI, backend="cpu")
         attend(state, rows, PHI, backend="cpu")
-        softmax_attention(rows, rows, rows, backend="cpu")
+        softmax_attention(np.ones((1, 256, 128), np.float32), rows, rows, backend="cpu")
     random_features(Softmax(), 32, 32, rng=0)(np.ones((256, 32), np.float16), backend="cpu")
 
 
