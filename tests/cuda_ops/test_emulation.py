@@ -160,6 +160,7 @@ for n in (32, 33):
 """
 
 
+@pytest.mark.slow
 def test_address_sanitizer_sees_a_bad_access():
     command, tests = [sys.executable, "-c", SANITIZED], Path(__file__).parents[1]
     environment = os.environ | sanitizing()

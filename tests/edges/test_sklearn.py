@@ -189,6 +189,7 @@ def test_sparse_rows_that_are_refused():
         FeaturePCA(fit_inverse_transform=True).fit(rows)
 
 
+@pytest.mark.slow
 def test_a_search_in_two_processes():
     steps = Pipeline([("scale", StandardScaler()), ("fit", FeatureRidge(num_features=32, random_state=0))])
     kernels = ["gaussian", ka.kernels.Matern(2.5)]

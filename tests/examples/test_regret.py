@@ -29,6 +29,7 @@ def check(records, objectives):
             assert min(record["errors"].values()) >= 0.8, record
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_few_data_sets():
     """Wine and clusters, where the expected error of the kernel over all rows chose a signed map; and skewed ones."""

@@ -204,6 +204,7 @@ def test_every_parameter_is_trained():
         np.testing.assert_allclose(slope, (ahead - behind) / 2e-6, rtol=1e-6, err_msg=member)
 
 
+@pytest.mark.slow
 def test_gradients_in_jax():
     torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
     config = config_of("gated_delta")

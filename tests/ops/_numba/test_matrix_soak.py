@@ -1,4 +1,4 @@
-"""No signal and no wrong bit where others use the unit too: 300 times on hardware, a few by emulation."""
+"""No signal and no wrong bit where others use the unit too, 300 times: a process of its own, on hardware alone."""
 
 import os
 from importlib.util import find_spec
@@ -10,7 +10,6 @@ from processes import assert_fine
 pytest.importorskip("numba")
 
 from kernattn.ops._numba.codegen.registers import TILES
-from matrix_soak import alternate
 
 SOAK = """
 import matrix_soak
@@ -20,9 +19,7 @@ print("fine")
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_alternations_with_threads_forks_and_torch(matrix_unit):
-    if TILES:
-        assert_fine(SOAK.format(torch=find_spec("torch") is not None), KERNATTN_MATRIX_UNIT="1")
-    else:
-        alternate(4)
+@pytest.mark.slow
+@pytest.mark.skipif(not TILES or not hasattr(os, "fork"), reason="needs a matrix unit, and forks")
+def test_alternations_with_threads_forks_and_torch():
+    assert_fine(SOAK.format(torch=find_spec("torch") is not None), KERNATTN_MATRIX_UNIT="1")

@@ -29,7 +29,6 @@ from kernattn.attention import (
 from kernattn.bench import Work
 from kernattn.bench._clock import Call
 from kernattn.features import elu1
-from kernattn.ops._numba.matrix.unit import why_not
 from kernattn.transformer import Config, cast_params, initial_params
 
 LAYERS, WIDTH = 12, 96  # of the decoder: 85 million weights with 8 heads, more than caches hold
@@ -51,7 +50,7 @@ def _beside(call: Callable[..., Any], *arrays: Any, by_unit: bool = False) -> di
     calls = {"ours": partial(call, *arrays)}
     for name, dtype in _formats().items():
         calls[f"ours, {name}"] = partial(call, *(x.astype(dtype) for x in arrays))
-    if by_unit and "ours, bfloat16" in calls and why_not() is None:
+    if by_unit and "ours, bfloat16" in calls and import_module("kernattn.ops._numba.matrix.unit").why_not() is None:
         two_parts = calls["ours, bfloat16"]
 
         def one_part() -> Any:

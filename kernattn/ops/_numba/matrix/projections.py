@@ -30,15 +30,6 @@ class Projector(NamedTuple):
 
 
 @inner
-def projector_for(phi, size, x, like):
-    """Return the operands for so many of the rows x of attention, where the unit takes their projections.
-
-    Maps with one log scale for a row may project a chunk twice, the second time by floats; theirs always are.
-    """
-    return pack_frequencies(phi, size, x, like, phi.per_feature and phi.omega.size > 0)
-
-
-@inner
 def pack_frequencies(phi, size, x, like, there):
     """Return the operands for so many of the rows x, and pack the frequencies, if the unit is to use them."""
     given = 1 if x[2] == BFLOAT16 else 2
@@ -53,6 +44,15 @@ def pack_frequencies(phi, size, x, like, there):
         transpose(phi.omega, 0, phi.dim, phi.frequencies, phi.dim, turned, 0, columns)
         pack_pairs(turned, columns, dim, columns, p.frequencies, columns, dim // 2 * columns, PARTS)
     return p
+
+
+@inner
+def projector_for(phi, size, x, like):
+    """Return the operands for so many of the rows x of attention, where the unit takes their projections.
+
+    Maps with one log scale for a row may project a chunk twice, the second time by floats; theirs always are.
+    """
+    return pack_frequencies(phi, size, x, like, phi.per_feature and phi.omega.size > 0)
 
 
 @inner
