@@ -9,8 +9,9 @@ sqrt(x^T x + 1e-6). state is what came before, or None; key_mask (..., n) bool o
 state; segment_ids (..., n) integers or None: runs of equal ids do not see each other, and the incoming state belongs to
 the first.
 
-Every decay is e to a *sum* of logs over a segment of tokens: a number of at most 1, right to a few units in its last
-place, and 0 where a log is -inf. No sum is taken from another, and nothing is divided by a decay.
+Every decay is e to a *sum* of logs over a segment of tokens, or a product of a few: a number of at most 1, right to a
+few units in its last place, and 0 where a log is -inf. No sum is taken from another, and nothing is divided by a decay
+below e^-.5.
 """
 
 from kernattn.ops.dispatch import Op

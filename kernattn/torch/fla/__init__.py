@@ -2,7 +2,8 @@ r"""Functions of flash-linear-attention by their names and signatures (release 0
 
 They are names for `kernattn.gated_linear_attention`: tensors are (B, T, H, channels), tokens before heads, and gates
 are natural logarithms of decays, at most 0. An argument that would change the result and that is not supported raises
-an error by its name. Gradients flow to every tensor. Chunked and recurrent names run the same loops.
+an error by its name. Gradients flow to every tensor. Chunked and recurrent names run the same loops. Mamba-2's scan
+and step, and short convolutions, have the names that mamba_ssm and causal_conv1d give them.
 """
 
 from kernattn.torch.fla._conv import causal_conv1d_fn, causal_conv1d_update
