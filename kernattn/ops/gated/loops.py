@@ -52,14 +52,8 @@ class Room(NamedTuple):
 
 
 @inner
-def room_for(d, e, channels, tokens, like):
-    """Return room for a chunk of so many tokens."""
-    return room_of_rows(channels, tokens, odd_row(d, like), odd_row(e, like), like)
-
-
-@inner
 def room_of_rows(channels, tokens, row_d, row_e, like):
-    """Return it where rows lie so far apart."""
+    """Return room for a chunk of so many tokens, whose rows lie so far apart."""
     size = tile_rows(tokens, like)
     wide = size * row_d
     return Room(
@@ -70,6 +64,12 @@ def room_of_rows(channels, tokens, row_d, row_e, like):
         aligned(channels, like), aligned(channels, like), aligned(size, like),
         aligned(size * row_e, like), aligned(size * row_e, like), aligned(size * row_e, like), size, row_d, row_e,
     )  # fmt: skip
+
+
+@inner
+def room_for(d, e, channels, tokens, like):
+    """Return it with rows of d and e numbers."""
+    return room_of_rows(channels, tokens, odd_row(d, like), odd_row(e, like), like)
 
 
 @inner
