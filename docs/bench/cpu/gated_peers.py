@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.cpu import gated_lean as lean
 from bench.cpu import peers
 from bench.cpu.generate import in_onnx
 from kernattn._runtime.parallel import threads
@@ -42,6 +43,8 @@ def delta(q: Any, k: Any, v: Any, logs: Any, beta: Any, both: bool = False) -> d
         calls |= {f"fla naive, chunks of {c}": _call(run, arrays, both, chunk_size=c) for c in CHUNKS}
     if peers.have("jax") and logs.ndim == 2 and q.dtype == np.float32 and q.shape[1] % max(CHUNKS) == 0:
         calls |= {f"JAX, chunks of {c}": in_jax(arrays, c, both) for c in CHUNKS}
+    if peers.have("torch") and not both and logs.ndim == 2 and q.shape[1] % max(CHUNKS) == 0:
+        calls |= {f"torch, chunks of {c}": lean.torch_delta(arrays, c) for c in CHUNKS}
     if not both and _has_operator():
         calls["ONNX Runtime"] = operator("gated_delta", q, k, v, logs, beta)
     return calls
@@ -121,6 +124,11 @@ def decays(q: Any, k: Any, v: Any, logs: Any, scale: float, both: bool = False) 
         run, arrays = naive.naive_chunk_simple_gla, (q, k, v, logs)
         for c in (*CHUNKS, *BLOCKS[1:]):
             calls[f"fla naive, chunks of {c}"] = _call(run, arrays, both, chunk_size=c, scale=scale)
+    whole, arrays = logs.ndim == 2 and q.shape[1] % max(CHUNKS) == 0, (q, k, v, logs)
+    if whole and not both and peers.have("torch"):
+        calls |= {f"torch, chunks of {c}": lean.torch_decays(arrays, c, scale) for c in CHUNKS}
+    if whole and both and peers.have("jax"):
+        calls["JAX, chunks of 32"] = lean.jax_decays(arrays, 32, scale)
     if not both and _has_operator():
         calls["ONNX Runtime"] = operator("gated", q, k, v, logs, scale=scale)
     return calls
@@ -152,9 +160,16 @@ def lightning(q: Any, k: Any, v: Any, layers: int, both: bool) -> dict[str, Call
 
 
 def scan(x: Any, dt: Any, a: Any, b: Any, c: Any, both: bool) -> dict[str, Call]:
-    """Mamba-2's scan in transformers: x (heads, n, e), dt (heads, n), b and c (1, n, d) of all heads."""
+    """Mamba-2's scan: x (heads, n, e), dt (heads, n), b and c (1, n, d) of all heads."""
+    calls: dict[str, Call] = {}
+    whole, given = x.shape[1] % max(CHUNKS) == 0, (x, dt, a, b, c)
+    if whole and not both and peers.have("torch"):
+        calls |= {f"torch, chunks of {size}": lean.torch_scan(*given, size) for size in CHUNKS}
+    if whole and both and peers.have("jax"):
+        best = (32,) if x.shape[1] < 1024 else (32, 64)
+        calls |= {f"JAX, chunks of {size}": lean.jax_scan(*given, size) for size in best}
     if not (peers.have("torch") and peers.have("transformers")):
-        return {}
+        return calls
     run = _plain(import_module("transformers.models.mamba2.modeling_mamba2").mamba2_chunk_scan)
     (rate,) = peers.torch_of(a)[1]
 
@@ -162,7 +177,7 @@ def scan(x: Any, dt: Any, a: Any, b: Any, c: Any, both: bool) -> dict[str, Call]
         return run(x, dt, rate, b, c, size, return_final_states=True)[0]
 
     sizes, arrays = (*CHUNKS, *BLOCKS[1:]), (x, dt, b, c)
-    return {f"transformers, chunks of {size}": _call(ours, arrays, both, size=size) for size in sizes}
+    return calls | {f"transformers, chunks of {size}": _call(ours, arrays, both, size=size) for size in sizes}
 
 
 def step(state: Any, q: Any, k: Any, v: Any, logs: Any, beta: Any) -> dict[str, Call]:
