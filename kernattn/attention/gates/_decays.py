@@ -201,7 +201,8 @@ def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:
     Returns
     -------
     dict
-        `q`, `k`, `v` and `g`; `scale`, which is 1.
+        `q`, `k`, `v` and `g`; `scale`, which is 1. `v`, dt times x, is rounded to the dtype of x: of 16 bits, outputs
+        have that rounding and their own.
 
     Examples
     --------
