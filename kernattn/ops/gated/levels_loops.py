@@ -11,6 +11,7 @@ from kernattn.ops._numba.codegen.compile import inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
 from kernattn.ops._numba.codegen.memory import aligned, copy, window
 from kernattn.ops._numba.tiles.dots import WIDE, dots
+from kernattn.ops.gated.loops import dot
 
 SUMMED = 4
 """Decays of blocks of so many tokens and more are e to the sum of their logs, those of shorter ones are products."""
@@ -108,7 +109,7 @@ def score_levels(of, of_row, own, rows, d, room, levels, into):
         for c in range(d):
             y[c] = x[c] * decay[c]
         if i % 2 == 1:
-            into[(i - 1) * size + i] = _dot(levels.rows, i * row, levels.keys, (i - 1) * row, d)
+            into[(i - 1) * size + i] = dot(levels.rows, i * row, levels.keys, (i - 1) * row, d)
     for level in range(levels.count):
         half = 1 << level
         if level > 0:
@@ -132,16 +133,7 @@ def score_levels(of, of_row, own, rows, d, room, levels, into):
             x[j] = 0
         told = x.dtype.type(0)
         if own:
-            told = _dot(of, i * of_row, levels.keys, i * row, d)
+            told = dot(of, i * of_row, levels.keys, i * row, d)
         x[i] = told
         for c in range(d):
             y[c] *= lack[c]
-
-
-@inner
-def _dot(a, a_at, b, b_at, d):
-    x, y = window(a, a_at, d), window(b, b_at, d)
-    total = a.dtype.type(0)
-    for c in range(d):
-        total += x[c] * y[c]
-    return total

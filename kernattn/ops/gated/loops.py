@@ -33,7 +33,7 @@ class Room(NamedTuple):
     keys: Any  # (size, row_d)
     queries: Any  # (size, row_d)
     turned: Any  # (row_d, size): keys or queries as the second factor
-    faded: Any  # (size, size, row_d): where channels have decays of their own, keys [i, j] as they are when i has come
+    faded: Any  # (size, size, row_d): on the way back, where channels have own decays, keys [i, j] as i sees them
     factors: Any  # (size, row_d): keys or queries times the decay of the state at the start
     between: Any  # (size, size): decays [j, i] of what j wrote, when i has come
     reads: Any  # (size, size): of keys by keys, [j, i], decayed
@@ -52,13 +52,16 @@ class Room(NamedTuple):
 
 
 @inner
-def room_of_rows(channels, tokens, row_d, row_e, like):
-    """Return room for a chunk of so many tokens, whose rows lie so far apart."""
+def room_of_rows(channels, tokens, row_d, row_e, fades, like):
+    """Return room for a chunk of so many tokens, whose rows lie so far apart.
+
+    It has tiles for keys that fade from token to token, or not.
+    """
     size = tile_rows(tokens, like)
     wide = size * row_d
     return Room(
         aligned(wide, like), aligned(wide, like), aligned(row_d * size, like),
-        aligned(size * wide if channels > 1 else 0, like), aligned(wide, like),
+        aligned(size * wide if fades else 0, like), aligned(wide, like),
         aligned(size * size, like), aligned(size * size, like), aligned(size * size, like),
         aligned(size * channels, like), aligned(size * channels, like),
         aligned(channels, like), aligned(channels, like), aligned(size, like),
@@ -69,7 +72,7 @@ def room_of_rows(channels, tokens, row_d, row_e, like):
 @inner
 def room_for(d, e, channels, tokens, like):
     """Return it with rows of d and e numbers."""
-    return room_of_rows(channels, tokens, odd_row(d, like), odd_row(e, like), like)
+    return room_of_rows(channels, tokens, odd_row(d, like), odd_row(e, like), channels > 1, like)
 
 
 @inner
@@ -134,7 +137,7 @@ def score(of, rows, d, channels, room, into):
         for i in range(j):
             x[i] = 0
         for i in range(j, rows):
-            x[i] = _dot(of, i * row, room.faded, (i * size + j) * row, d)
+            x[i] = dot(of, i * row, room.faded, (i * size + j) * row, d)
 
 
 @phase
@@ -154,7 +157,8 @@ def fade(scores, first, rows, room, into):
 
 
 @inner
-def _dot(a, a_at, b, b_at, d):
+def dot(a, a_at, b, b_at, d):
+    """Return the sum of products of two rows."""
     x, y = window(a, a_at, d), window(b, b_at, d)
     total = a.dtype.type(0)
     for c in range(d):

@@ -165,7 +165,7 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
     """Take states low to high through all tokens. sizes: n, d, e, channels of a decay, tokens of a chunk."""
     given, q, before, out = as_loops_see(given), as_read(q), whole(before), as_read(out)
     n, d, e, channels, chunk = sizes
-    room = room_of_rows(channels, chunk, tile_rows(d, before), tile_rows(e, before), before)
+    room = room_of_rows(channels, chunk, tile_rows(d, before), tile_rows(e, before), False, before)
     row_d, row_e = room.row_d, room.row_e
     levels = levels_for(channels, room, before)
     state, lacks = aligned(row_d * row_e, before), np.zeros(channels)
