@@ -11,6 +11,7 @@ from kernattn.torch.fla import (
     mamba_chunk_scan_combined,
     selective_state_update,
 )
+from processes import assert_fine
 
 B, T, H, P, N = 2, 21, 4, 5, 7
 
@@ -206,3 +207,33 @@ def test_wrong_arguments():
             causal_conv1d_fn(*wrong)
     with pytest.raises(ShapeError, match=r"conv_state must be \(B, C, L\), \(1, 3\) and L at least 3"):
         causal_conv1d_update(tokens[..., 0], torch.zeros(1, 3, 2), weight)
+
+
+FIRST = """
+import numpy as np
+import torch
+import kernattn as ka
+from kernattn.torch import fla
+
+x = torch.ones(1, 4, 2, 4)
+step = torch.ones(1, 2)[..., None].expand(1, 2, 4)
+torch._dynamo.config.error_on_recompile = True
+
+def layer(x):
+    o, _ = fla.chunk_gated_delta_rule(x, x, x, -x[..., 0], x[..., 0])
+    o = o + fla.causal_conv1d_fn(x.flatten(2).mT, torch.ones(8, 4)).mT.unflatten(-1, (2, 4))
+    rates = -torch.ones(2)[:, None, None].expand(2, 4, 4).clone()
+    return o + fla.selective_state_update(torch.zeros(1, 2, 4, 4), x[:, 0], step + 0, rates, x[:, 0], x[:, 0])[:, None]
+
+graph = torch.compile(layer, fullgraph=True, backend="eager")
+out = graph(x)
+ka.gates.gla(np.ones((1, 1), np.float16))
+torch.testing.assert_close(graph(x), out)
+torch.testing.assert_close(layer(x), out)
+print("fine")
+"""
+
+
+def test_the_first_call_of_a_process_may_be_that_of_a_graph():
+    """And what is remembered of other arrays later makes no graph anew."""
+    assert_fine(FIRST, KERNATTN_QUIET="1")

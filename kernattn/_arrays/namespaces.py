@@ -9,6 +9,7 @@ import array_api_compat as compat
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._arrays.graphs import traced_as
 from kernattn._runtime.fork import importing
 from kernattn.errors import DTypeError, MixedLibraryError, ParameterError
 
@@ -36,6 +37,14 @@ _checks: dict[type, Callable[[str, Array], None]] = {}  # of PyTorch's and JAX's
 _dtype_names: dict[tuple[type, Any], str] = {}
 
 
+def _namespace_anew(name: str, array: Array) -> ModuleType:
+    """Return the namespace of what graphs have, tensors, of which nothing is remembered."""
+    import array_api_compat.torch as of_tensors
+
+    return of_tensors
+
+
+@traced_as(_namespace_anew)
 def _namespace_of(name: str, array: Array) -> ModuleType:
     kind = type(array)
     if kind not in _namespaces:
@@ -107,11 +116,17 @@ def namespace(**arrays: Array) -> ModuleType:
     return libraries[0]
 
 
+def _name_anew(array: Array) -> str:
+    """Return the plain name of a dtype, which no dictionary keeps: graphs would be made again where one grows."""
+    return str(array.dtype).rsplit(".", 1)[-1]
+
+
+@traced_as(_name_anew)
 def dtype_name(array: Array) -> str:
     """Return the plain name of an array's dtype: "float32" for numpy.float32, torch.float32 and the rest."""
     key = (type(array.dtype), array.dtype)  # dtypes of different libraries must not be compared
     if key not in _dtype_names:
-        _dtype_names[key] = str(array.dtype).rsplit(".", 1)[-1]
+        _dtype_names[key] = _name_anew(array)
     return _dtype_names[key]
 
 

@@ -227,11 +227,13 @@ def _finish(out: Tensor, x: Tensor, d: Tensor | None, z: Tensor | None) -> Tenso
 
 
 def _one_a_head(name: str, x: Tensor, axes: int) -> Tensor:
-    """Return the number of each head of what may have been expanded along further axes."""
+    """Return the number of each head of what may have been expanded along further axes; in graphs none is compared."""
     if x.ndim <= axes:
         return x
     own: Any = x[(..., *[0] * (x.ndim - axes))]
-    if any(x.stride()[axes:]) and not torch.equal(x, own[(..., *[None] * (x.ndim - axes))].expand_as(x)):
+    if torch.compiler.is_compiling() or not any(x.stride()[axes:]):
+        return own
+    if not torch.equal(x, own[(..., *[None] * (x.ndim - axes))].expand_as(x)):
         raise ParameterError(
             f"{name} must be the same along the axes after heads, as Mamba-2 has it; got others, as Mamba-1 has them"
         )
