@@ -344,6 +344,7 @@ REFUSED = {
     "batch of 1": (ShapeError, {"cu_seqlens": torch.tensor([0, T])}),
     "no axis may be empty": (EmptyInputError, {"q": draw(B, 0, H, K), "cu_seqlens": torch.tensor([0, 0])}),
     "integers": (DTypeError, {"cu_seqlens": torch.tensor([0.0, T])}),
+    "cu_seqlens must be a tensor of integers .* got list": (DTypeError, {"cu_seqlens": [0, T]}),
 }
 
 

@@ -23,6 +23,8 @@ def shown(value: Any) -> str:
     """Return a value as errors show it, in a line."""
     if isinstance(value, np.ndarray) and value.ndim:
         return f"an array {value.dtype}{value.shape}"
+    if type(value) in (list, tuple) and any(isinstance(each, np.ndarray) for each in value):
+        return f"a {type(value).__name__} of {', '.join(map(shown, value))}"
     try:
         text = repr(value.item() if isinstance(value, np.ndarray) else value)
     except Exception:  # a repr of one's own, or an integer of more digits than Python prints

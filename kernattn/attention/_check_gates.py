@@ -98,7 +98,17 @@ def _check_gate(name: str, x: Array, q: Array, d: int) -> tuple[int, ...]:
     n, axes = q.shape[-2], 1 if name in ("g", "beta") else 2
     if tuple(x.shape[-axes:]) not in (((n,), (1,)) if axes == 1 else ((n, d),)):
         wanted = f"(..., {n}) or (..., 1)" if axes == 1 else f"(..., {n}, {d})"
-        hint = "; decays of each channel are gk" if name == "g" and tuple(x.shape[-2:]) == (n, d) else ""
-        shape = tuple(x.shape)
+        hint, shape = _axes_meant(name, tuple(x.shape), tuple(q.shape)), tuple(x.shape)
         raise ShapeError(f"{name} must be {wanted}, for queries of shape {tuple(q.shape)}; got shape {shape}{hint}")
     return tuple(x.shape[: x.ndim - axes])
+
+
+def _axes_meant(name: str, shape: tuple[int, ...], of_q: tuple[int, ...]) -> str:
+    """Return a hint, after a semicolon, at the axes that a gate of a wrong shape may be meant to have."""
+    (n, d), heads = of_q[-2:], of_q[-3:-2]
+    if name == "g" and shape[-2:] == (n, d):
+        return "; decays of each channel are gk"
+    if name in ("g", "beta") and heads and shape == heads:
+        return "; a number for each head is (heads, 1)"
+    swapped = (n, *heads) if name in ("g", "beta") else (n, *heads, d)
+    return "; heads come before tokens: transpose" if heads and shape[-len(swapped) :] == swapped else ""

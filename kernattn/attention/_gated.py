@@ -318,6 +318,8 @@ def _sums_of(state: Any, q: Array, v: Array, lead: tuple[int, ...]) -> Array:
     if not isinstance(state, GatedState):
         kind = type(state).__name__
         hint = "; an array of a state becomes one by ka.attention.GatedState(array)" if hasattr(state, "shape") else ""
+        if type(state) is tuple and len(state) == 2 and isinstance(state[1], GatedState):
+            hint = "; a call returns outputs and the state: give the second"
         if kind == "GatedStretch":
             hint = "; merge_states(state, stretch) is the state after it, and GatedState(stretch.s) that from the start"
         raise DTypeError(f"state must be a GatedState, as gated_linear_attention returns it; got {kind}{hint}")

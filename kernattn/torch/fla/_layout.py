@@ -217,6 +217,8 @@ def _check(arrays: dict[str, Tensor], constant: Tensor | None, names: dict[str, 
 
 def _check_packed(cu_seqlens: Tensor, q: Tensor) -> int:
     """Return how many sequences are packed."""
+    if not isinstance(cu_seqlens, Tensor):
+        raise DTypeError(f"cu_seqlens must be a tensor of integers (N + 1,); got {type(cu_seqlens).__name__}")
     if cu_seqlens.ndim != 1 or len(cu_seqlens) < 2 or cu_seqlens.dtype not in (torch.int32, torch.int64):
         raise DTypeError(
             f"cu_seqlens must be (N + 1,) integers; got {cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}"
