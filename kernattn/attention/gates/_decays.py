@@ -197,6 +197,8 @@ def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:
         The rate A of each head, below 0.
     b, c : (..., heads or 1, n, d) array
         How x enters the state of d numbers for each of the e, and how it is read. The term D x is added outside.
+        Where b and c have G groups of heads, give an axis of its own to each: x (..., G, heads / G, n, e), `dt` and `a`
+        likewise, and b and c (..., G, 1, n, d).
 
     Returns
     -------
