@@ -4,8 +4,9 @@ from typing import Any, NamedTuple
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
-from kernattn.ops._numba.codegen.memory import aligned, whole, window
-from kernattn.ops._numba.tiles.rows import as_read, given_rows, read_row
+from kernattn.ops._numba.codegen.memory import aligned, pad, whole, window
+from kernattn.ops._numba.codegen.registers import LINE
+from kernattn.ops._numba.tiles.rows import as_read, fetch_rows, given_rows, read_row
 from kernattn.ops.gated.loops import (
     BETA,
     DECAY,
@@ -29,6 +30,7 @@ from kernattn.ops.step.sums_loops import read, renew
 class Token(NamedTuple):
     """Rows of one token; made in compiled code."""
 
+    memory: Any  # in which they lie
     query: Any  # (d,)
     key: Any  # (d,)
     reader: Any  # (d,): of the state before the token
@@ -44,47 +46,61 @@ class Token(NamedTuple):
 @inner
 def token_for(d, e, like):
     """Return room for a token."""
+    unit = LINE // like.itemsize
+    row, column = pad(d, unit), pad(e, unit)  # so that each row begins at a line
+    memory = aligned(7 * row + 3 * column, like)
+    after = 7 * row
     token = Token(
-        aligned(d, like), aligned(d, like), aligned(d, like), aligned(d, like), aligned(d, like), aligned(d, like),
-        aligned(d, like), aligned(e, like), aligned(e, like), aligned(e, like),
+        memory, window(memory, 0, d), window(memory, row, d), window(memory, 2 * row, d), window(memory, 3 * row, d),
+        window(memory, 4 * row, d), window(memory, 5 * row, d), window(memory, 6 * row, d), window(memory, after, e),
+        window(memory, after + column, e), window(memory, after + 2 * column, e),
     )  # fmt: skip
     token.ones[:] = 1
     return token
 
 
 @phase
+def load_decay(given, own, t, sizes, there, begins, token):
+    """Load the decays of a token; return whether one is 0."""
+    _, d, _, channels, _ = sizes
+    decay, logs = token.decay, there and not begins and given_rows(given.logs)
+    if logs and channels > 1:
+        read_row(given.logs, row_of(own, DECAY, t), channels, decay, 0)
+        gone = False
+        for c in range(d):
+            decay[c] = decayed(decay[c])
+            gone |= decay[c] == 0
+        return gone
+    factor = decay.dtype.type(0 if begins else 1)
+    if logs:
+        read_row(given.logs, row_of(own, DECAY, t), 1, decay, 0)
+        factor = decayed(decay[0])
+    for c in range(d):
+        decay[c] = factor
+    return factor == 0
+
+
+@phase
 def load_token(given, own, t, sizes, token):
     """Load key, value, decays and what reads; return beta, and whether a decay is 0."""
-    n, d, e, channels, _ = sizes
+    n, d, e, _, _ = sizes
     mask_at, beta = own[MASK] * n + t, token.key.dtype.type(0)
     there = given.mask.size == 0 or given.mask[mask_at]
     begins = given.fresh.size > 0 and given.fresh[mask_at]
     load_rows(given.k, row_of(own, K, t), d, 1, d, given.mask, mask_at, given.normalise, token.key, d)
     load_rows(given.v, row_of(own, V, t), e, 1, e, given.mask, mask_at, False, token.value, e)
-    for c in range(d):
-        token.decay[c] = 0 if begins else 1
-    if there and not begins and given_rows(given.logs):
-        read_row(given.logs, row_of(own, DECAY, t), channels, token.decay, 0)
-        if channels == 1:
-            factor = decayed(token.decay[0])
-            for c in range(d):
-                token.decay[c] = factor
-        else:
-            for c in range(d):
-                token.decay[c] = decayed(token.decay[c])
+    gone = load_decay(given, own, t, sizes, there, begins, token)
     if given.beta.size > 0:
         if there:
             beta = given.beta[row_of(own, BETA, t)]
+        key, decay, reader = token.key, token.decay, token.reader
         for c in range(d):
-            token.reader[c] = token.decay[c] * token.key[c]
+            reader[c] = decay[c] * key[c]
     if given_rows(given.read):
         load_rows(given.read, row_of(own, READ, t), d, 1, d, given.mask, mask_at, False, token.reader, d)
         load_rows(given.write, row_of(own, WRITE, t), d, 1, d, given.mask, mask_at, False, token.writer, d)
         if begins:
             token.reader[:] = 0
-    gone = False
-    for c in range(d):
-        gone = gone or token.decay[c] == 0
     return beta, gone
 
 
@@ -127,9 +143,18 @@ def advance(given, old, new, beta, gone, begins, d, e, token):
     if given.beta.size > 0:
         token.known[:] = 0
         read(old, token.reader, token.known)
+        value, known = token.value, token.known
         for c in range(e):
-            token.value[c] = beta * (token.value[c] - token.known[c])
+            value[c] = beta * (value[c] - known[c])
     renew(old, new, token.decay, token.key, token.query, token.value, token.total)
+
+
+@phase
+def ask_for(given, q, own, at_q, d, e):
+    """Ask for the first rows of a head, which comes next."""
+    fetch_rows(given.k, row_of(own, K, 0), d)
+    fetch_rows(given.v, row_of(own, V, 0), e)
+    fetch_rows(q, at_q, d)
 
 
 @compiled
@@ -143,6 +168,8 @@ def run_tokens(sizes, given, q, before, table, reads, scale, out, after, low, hi
         own = table[head]
         new = window(after, head * d * e, d * e)
         old = new
+        if head + 1 < high:
+            ask_for(given, q, table[head + 1], reads[head + 1, 0, QUERY], d, e)
         if own[STATE] < 0:
             new[:] = 0
         else:
@@ -154,8 +181,9 @@ def run_tokens(sizes, given, q, before, table, reads, scale, out, after, low, hi
                 at_q = reads[head, reader, QUERY] + t * reads[head, reader, QUERY_STEP]
                 at_out = reads[head, reader, OUT] * n + t
                 load_rows(q, at_q, d, 1, d, no_mask, 0, given.normalise, token.query, d)
+                query = token.query
                 for c in range(d):
-                    token.query[c] *= scale
+                    query[c] *= scale
                 if reader == 0:
                     advance(given, old, new, beta, gone, begins, d, e, token)
                     old = new

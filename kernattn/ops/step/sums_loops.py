@@ -1,12 +1,16 @@
-"""One pass over the sums of a head: the old ones shrink, a token comes in, a query reads the result."""
+"""One pass over the sums of a head: the old ones shrink, a token comes in, a query reads the result.
+
+While they are renewed, those of the next head, which lie behind them, are asked for.
+"""
 
 from numba import types
 
 from kernattn.ops._numba.codegen.compile import inner, intrinsic
 from kernattn.ops._numba.codegen.memory import window
-from kernattn.ops._numba.codegen.registers import Block, lanes
+from kernattn.ops._numba.codegen.registers import LINE, Block, lanes
+from kernattn.ops._numba.tiles.stream import fetch_line
 
-WIDE = 4  # vectors of columns whose totals stay in registers
+WIDE, HALF = 8, 4  # vectors of columns whose totals stay in registers
 
 
 def _columns(vectors, shrinks, renews):
@@ -40,6 +44,9 @@ def _columns(vectors, shrinks, renews):
             builder.position_at_end(body)
             at = builder.mul(a, args[2])
             shrink, weight, looks = (k.splat(builder.load(k.at(x, a))) for x in (f, w, q))
+            if renews:
+                for j in range(0, vectors * k.width, LINE // k.align):
+                    fetch_line(builder, k.at(before, builder.add(at, builder.mul(rows, args[2])), j), 2)
             for j in places:
                 x = k.load(k.at(before, at, j * k.width))
                 if shrinks:
@@ -62,9 +69,9 @@ def _columns(vectors, shrinks, renews):
     return block
 
 
-_renew_wide, _renew_narrow = _columns(WIDE, True, True), _columns(1, True, True)
-_add_wide, _add_narrow = _columns(WIDE, False, True), _columns(1, False, True)
-_read_wide, _read_narrow = _columns(WIDE, False, False), _columns(1, False, False)
+_renew_wide, _renew_half, _renew_narrow = (_columns(vectors, True, True) for vectors in (WIDE, HALF, 1))
+_add_wide, _add_half, _add_narrow = (_columns(vectors, False, True) for vectors in (WIDE, HALF, 1))
+_read_wide, _read_half, _read_narrow = (_columns(vectors, False, False) for vectors in (WIDE, HALF, 1))
 
 
 @inner
@@ -76,6 +83,10 @@ def renew(old, new, decay, weights, reader, value, total):
         x, y, v, into = window(old, c, 0), window(new, c, 0), window(value, c, 0), window(total, c, 0)
         _renew_wide(x, y, e, decay, weights, reader, v, into)
         c += WIDE * width
+    if c + HALF * width <= e:
+        x, y, v, into = window(old, c, 0), window(new, c, 0), window(value, c, 0), window(total, c, 0)
+        _renew_half(x, y, e, decay, weights, reader, v, into)
+        c += HALF * width
     while c + width <= e:
         x, y, v, into = window(old, c, 0), window(new, c, 0), window(value, c, 0), window(total, c, 0)
         _renew_narrow(x, y, e, decay, weights, reader, v, into)
@@ -97,6 +108,10 @@ def add(old, new, weights, reader, value, total):
         x, y, v, into = window(old, c, 0), window(new, c, 0), window(value, c, 0), window(total, c, 0)
         _add_wide(x, y, e, weights, weights, reader, v, into)
         c += WIDE * width
+    if c + HALF * width <= e:
+        x, y, v, into = window(old, c, 0), window(new, c, 0), window(value, c, 0), window(total, c, 0)
+        _add_half(x, y, e, weights, weights, reader, v, into)
+        c += HALF * width
     while c < e:
         x, y, v, into = window(old, c, 0), window(new, c, 0), window(value, c, 0), window(total, c, 0)
         _add_narrow(x, y, e, weights, weights, reader, v, into)
@@ -112,6 +127,10 @@ def read(sums, reader, total):
         here, into = window(sums, c, 0), window(total, c, 0)
         _read_wide(here, here, e, reader, reader, reader, into, into)
         c += WIDE * width
+    if c + HALF * width <= e:
+        here, into = window(sums, c, 0), window(total, c, 0)
+        _read_half(here, here, e, reader, reader, reader, into, into)
+        c += HALF * width
     while c + width <= e:
         here, into = window(sums, c, 0), window(total, c, 0)
         _read_narrow(here, here, e, reader, reader, reader, into, into)
