@@ -1,5 +1,7 @@
 """Blind to the future to the last bit: no row moves when anything after it changes, or when the sequence ends there."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -143,3 +145,19 @@ def test_rows_beside_far_ones_keep_every_bit(dim, dtype, monkeypatch):
     for queries, keys in ((far_q, k), (q, far_k), (far_q, far_k)):
         out = answers(phi, queries, keys, v, cpu, None, None)
         same(out[:, :-1], whole[:, :-1], f"dim {dim}")
+
+
+@pytest.mark.parametrize("gate", ["g", "gk"])
+def test_a_delta_rule_that_overflows_leaves_the_past(gate):
+    """What a token of a huge key writes is no float: rows before it, in its chunk, are what they were."""
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, 2, 40, 9)).astype(np.float32) / 4
+    options = {gate: -np.abs(k if gate == "gk" else k[..., 0]), "beta": np.full((2, 40), 0.5, np.float32)}
+    before, _ = ka.gated_linear_attention(q, k, v, **options)
+    for t in (5, 21, 38):
+        late = k.copy()
+        late[:, t:] *= 1e30
+        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+            after, _ = ka.gated_linear_attention(q, late, v, **options)
+        assert np.isfinite(before).all()
+        np.testing.assert_array_equal(after[:, :t], before[:, :t])

@@ -130,6 +130,17 @@ def _write_chunk(given, own, start, keys, row, values, row_v, rows, sizes, state
     substitute(values, row_v, rows, e, room)
 
 
+@inner
+def _finite_rows(x, row, width, rows):
+    """Return how many rows come before one that is not finite."""
+    if size_of_row(x, 0, rows * row) < np.inf:
+        return rows
+    for i in range(rows):
+        if not finite(window(x, i * row, width)):
+            return i
+    return rows
+
+
 @phase
 def _read_chunk(
     kept, q, at, step, normalise, keys, row, values, row_v, scale, out, to, rows, sizes, no_mask, state, room, levels
@@ -182,10 +193,10 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
             first, step = reads[head, 0, QUERY], reads[head, 0, QUERY_STEP]
             _keep_scores(given, own, q, first, step, sizes, room, kept, sums)
         load_state(before, own[STATE], d, e, row_e, state)
-        start, size = 0, size_of_state(d, e, state, room)
+        start, size, most = 0, size_of_state(d, e, state, room), chunk
         lacks[:] = 0
         while start < n:
-            rows, known, i = min(chunk, n - start), again and start % chunk == 0, start // chunk
+            rows, known, i = min(most, n - start), again and start % chunk == 0, start // chunk
             at_k, at_v = row_of(own, K, start), row_of(own, V, start)
             of_keys = sums[i] if known else _sum_of(given.k, at_k, own[STEPS + K], rows, d)
             of_values = _sum_of(given.v, at_v, own[STEPS + V], rows, e)
@@ -216,7 +227,10 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
                 prepare(rows, d, room, levels)
             if delta:
                 _write_chunk(given, own, start, keys, row, values, row_v, rows, sizes, state, room, levels)
-                values, row_v = whole(room.written), row_e
+                most = _finite_rows(room.written, row_e, e, rows)
+                if 0 < most < rows:  # zeros of a chunk's products times what overflowed are no zeros
+                    continue
+                values, row_v, most = whole(room.written), row_e, chunk
             for reader in range(reads.shape[1]):
                 step_q, to = reads[head, reader, QUERY_STEP], reads[head, reader, OUT] * n + start
                 at_q = reads[head, reader, QUERY] + start * step_q
