@@ -49,7 +49,7 @@ class LinearAttention(ToldKeywords, nn.Module):
         Whether a token sees only itself and those before it.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation runs, as in :func:`kernattn.linear_attention`. Graphs that are exported of "reference" hold
-        array operations and numbers alone: other processes, and ONNX, run them without kernattn.
+        array operations and numbers alone: other processes run them without kernattn.
 
     Raises
     ------

@@ -13,6 +13,7 @@ from kernattn.ops._numba.codegen.elementary import (
     exponential,
     log_of,
     octaves,
+    power_of_two,
     sine_cosine,
     unit_of,
     weight,
@@ -35,6 +36,12 @@ def apply_exponential(x, y, of_vectors):
 def apply_decayed(x, y):
     for i in range(x.size):
         y[i] = decayed(x[i])
+
+
+@compiled
+def apply_power_of_two(x, y):
+    for i in range(0, x.size, lanes(x)):
+        store(power_of_two(load(x, i)), y, i)
 
 
 @compiled
@@ -224,3 +231,14 @@ def test_cosine_and_sine_within_a_unit_of_one(dtype, reach):
     assert np.abs(alone - longer(np.cos, x)).max() < 1.2 * eps
     assert np.abs(c - longer(np.cos, x)).max() < eps
     assert np.abs(s - longer(np.sin, x)).max() < eps
+
+
+def test_powers_of_two_for_weights():
+    x = -np.concatenate([np.linspace(0, 124, 100_000), [0, 1, 126, 200, 3e38, np.inf, 0.5, 64]]).astype("f4")
+    y = np.empty_like(x)
+    apply_power_of_two(x, y)
+    wanted = np.exp2(x.astype("f8"))
+    normal = wanted >= 2.0**-124
+    assert (abs(y[normal] / wanted[normal] - 1) < 2e-7).all()
+    assert y[-8] == 1
+    np.testing.assert_array_equal(y[np.isin(x, [-200, np.float32(-3e38), -np.inf])], 0)
