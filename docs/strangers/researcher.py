@@ -50,14 +50,11 @@ def main(folder):
     records = ka.studies.run(sweep, folder / "study", workers=0)
     assert ka.studies.run(sweep, folder / "study", workers=0) == records  # nothing is measured twice
     assert "exponential" in Path(ka.studies.report(folder / "study")).read_text(encoding="utf-8")
-    figure, ax = plt.subplots()
-    for name in axes["map"]:
-        mine = [r for r in records if r["map"] == name]
-        error = np.array([[r["error"], r["error_low"], r["error_high"]] for r in mine]).T
-        ax.errorbar([r["m"] for r in mine], error[0], np.abs(error[1:] - error[0]), label=name)
-    ax.legend()
-    figure.savefig(folder / "error.pdf")
-    plt.close(figure)
+    (file,) = ka.studies.figures(folder / "study", "error", folder, size="column", formats="pdf")
+    assert file.name == "error.pdf"
+    ax = plt.figure().subplots()
+    ka.studies.plot(folder / "study", "error", ax=ax, map="frequencies")  # beside lines of one's own
+    plt.close(ax.figure)
     by = {(r["map"], r["m"]): r["error"] for r in records}
     assert by["landmarks", 16] < by["frequencies", 16] < by["frequencies", 8]
 

@@ -37,6 +37,11 @@ def add_studies(commands: Any) -> None:
     figures.add_argument("--size", default="screen", help="screen, page (both columns) or column (default: screen)")
     figures.add_argument("--formats", nargs="+", metavar="F", help="of pdf, png, svg (default: all)")
     figures.add_argument("--out", type=Path, metavar="DIR", help="where to (default: the folder)")
+    figures.add_argument(
+        "--where", type=axis, nargs="+", default=[], metavar="AXIS=A,B", help="draw records with these values alone"
+    )
+    figures.add_argument("--across", metavar="AXIS", help="of your own sweep: along which lines run")
+    figures.add_argument("--by", metavar="AXIS", help="of your own sweep: a panel for each of its values")
 
 
 def _add_each(study: Parser, words: Sequence[str]) -> None:
@@ -165,7 +170,16 @@ def _figures(options: argparse.Namespace) -> None:
 
     given = {} if options.formats is None else {"formats": options.formats}
     with _warnings():
-        files = figures(options.folder, options.only or None, options.out, options.size, **given)
+        files = figures(
+            options.folder,
+            options.only or None,
+            options.out,
+            options.size,
+            where=dict(options.where),
+            across=options.across,
+            by=options.by,
+            **given,
+        )
     print(*files, sep="\n")
 
 

@@ -44,6 +44,16 @@ def select(records: Iterable[Record], **wanted: Any) -> list[Record]:
     return [record for record in records if all(record[key] == value for key, value in wanted.items())]
 
 
+def choose(records: Iterable[Record], where: Mapping[str, Any]) -> list[Record]:
+    """Return the records with these values, each one or a list of several; a word also stands for what prints so."""
+    wanted = {axis: values if isinstance(values, list | tuple) else (values,) for axis, values in where.items()}
+    return [
+        record
+        for record in records
+        if all(record[axis] in values or str(record[axis]) in values for axis, values in wanted.items())
+    ]
+
+
 def group(records: Iterable[Record], *fields: str) -> dict[tuple[Any, ...], list[Record]]:
     """Return the records by their values of these fields, in the order in which the values first appear."""
     groups: dict[tuple[Any, ...], list[Record]] = {}

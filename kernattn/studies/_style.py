@@ -16,19 +16,20 @@ DPI = 140
 
 
 class Size(NamedTuple):
-    """Of a figure: inches across, points of its text, panels side by side at most, inches down per panel."""
+    """Of a figure: inches across, points of its text, panels side by side at most, inches down per panel, most rows."""
 
     width: float
     font: float
     columns: int
     height: float
+    rows: int  # of panels: a page is 9 inches high
     titled: bool  # a paper has the title in its caption
 
 
 SIZES = {
-    "screen": Size(10.6, 9.0, 3, 2.9, titled=True),
-    "page": Size(7.0, 7.5, 3, 2.2, titled=False),  # both columns of a page
-    "column": Size(3.4, 7.0, 1, 2.1, titled=False),
+    "screen": Size(10.6, 9.0, 3, 2.9, 99, titled=True),
+    "page": Size(7.0, 7.5, 3, 2.2, 3, titled=False),  # both columns of a page
+    "column": Size(3.4, 7.0, 1, 2.1, 4, titled=False),
 }
 
 

@@ -27,7 +27,7 @@ from kernattn.studies import (
     run,
     study,
 )
-from kernattn.studies._records import seal
+from kernattn.studies._records import seal, select
 from kernattn.studies._report.citations import cited_works
 from kernattn.studies._report.commands import study_command
 from kernattn.studies._report.facts import calibration, fields_without_intervals
@@ -211,6 +211,8 @@ def test_a_panel_goes_where_it_is_told(folder):
         plot(folder / "attention", "variance", ax=ax)
     with pytest.raises(ParameterError, match="no record has d = 5"):
         plot(folder / "softmax-kernel", "ratio", d=5)
+    with pytest.raises(ParameterError, match="across and by are for a sweep of your own"):
+        figures(folder / "softmax-kernel", by="d")
     with pytest.raises(ParameterError, match="have no field e"):
         plot(folder / "softmax-kernel", "ratio", e=5)
 
@@ -263,6 +265,7 @@ def test_a_page_says_what_a_sweep_of_ones_own_lacks(tmp_path):
         records.write_text("".join(json.dumps(each) + "\n" for each in kept))
         text = report(tmp_path).read_text(encoding="utf-8")
         assert ("not finished: 2 of 3 cells" in text) == (count == 2)
+        assert ('id="mine-figure-mean"' in text) == (not bare)
         assert ("Every point here has an interval" in text, "No field has an interval" in text) == (not bare, bare)
 
 
@@ -278,9 +281,61 @@ def test_each_study_of_a_page_has_ids_of_its_own(tmp_path):
 def test_a_sweep_of_ones_own_may_have_the_name_of_a_preset(tmp_path):
     run(Sweep("tails", {"n": (10,)}, lambda cell, rng: {"mean": rng.random()}, stop=Stop(draws=5)), tmp_path)
     assert 'id="tails-all-cells"' in report(tmp_path).read_text(encoding="utf-8")
-    for call in (figures, lambda folder: plot(folder, "ratio")):
-        with pytest.raises(ParameterError, match="holds tails, a sweep of your own, which has no figures"):
+    for call in (figures, lambda folder: plot(folder, "mean")):
+        with pytest.raises(ParameterError, match="tails has no figure: no field with an interval along an axis of two"):
             call(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    """Return the folder of a sweep of one's own: a number and a vector, with what is predicted of the number."""
+    folder = tmp_path_factory.mktemp("mine")
+
+    def trial(cell, rng):
+        return {"error": rng.random() / cell["m"], "curve": rng.random(3)}
+
+    axes = {"map": ("a", "b"), "m": (8, 16, 128), "flag": (True, False), "one": (1,)}
+    predicted = lambda cell: {"error_predicted": 0.5 / cell["m"]}  # noqa: E731
+    run(Sweep("mine", axes, trial, facts=predicted, along={"t": (3.0, 1.0, 2.0)}, stop=Stop(draws=8)), folder)
+    return folder
+
+
+def test_a_sweep_of_ones_own_has_a_figure_for_each_field(mine, tmp_path):
+    assert [file.name for file in figures(mine, out=tmp_path, formats="svg")] == ["error.svg", "curve.svg"]
+    (ax,) = plot(mine, "error").axes
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_xscale(), ax.get_yscale()) == ("m", "error", "log", "log")
+    labels = [f"map {name}, flag {flag}" for name in "ab" for flag in (True, False)]
+    assert ax.get_legend_handles_labels()[1] == labels + ["predicted"] * 4
+    record = select(read_records(mine), map="b", m=16, flag=False)[0]
+    assert tuple(ax.lines[3].get_xydata()[1]) == (16, record["error"])
+    (ax,) = plot(mine, "curve", map="a", m=[8], flag=["False"]).axes
+    first = select(read_records(mine), map="a", m=8, flag=False)[0]
+    np.testing.assert_array_equal(ax.lines[0].get_xydata(), sorted(zip(first["t"], first["curve"], strict=True)))
+
+
+def test_axes_of_ones_own_figures_are_chosen(mine, tmp_path, capsys):
+    panels = plot(mine, "error", across="map", by="m").axes
+    assert [panel.get_title(loc="left") for panel in panels] == ["m = 8", "m = 16", "m = 128"]
+    assert [label.get_text() for label in panels[0].get_xticklabels()] == ["a", "b"]
+    words = ["figures", str(mine), "error", "--formats", "svg", "--across", "m", "--by", "map", "--out", str(tmp_path)]
+    assert main([*words, "--where", "m=8,16", "flag=True"]) == 0
+    assert "m 8, 16; flag True" in (tmp_path / "error.svg").read_text(encoding="utf-8")
+    capsys.readouterr()
+    for given, message in ((["--by", "n"], "by must be one of map, m, flag"), (["--where", "m=9"], "no record has m")):
+        assert main(["figures", str(mine), *given]) == 2
+        assert message in capsys.readouterr().err
+    with pytest.raises(ParameterError, match="by must be one of map, flag"):
+        figures(mine, across="m", by="m")
+
+
+def test_a_figure_is_no_higher_than_a_page(tmp_path):
+    sweep = Sweep("tall", {"m": (1, 2), "k": range(5)}, lambda cell, rng: {"x": rng.random()}, stop=Stop(draws=3))
+    run(sweep, tmp_path)
+    parts = figures(tmp_path, "x", size="column", formats="svg", by="k")
+    assert [part.name for part in parts] == ["x-1.svg", "x-2.svg"]
+    with pytest.raises(ParameterError, match="x is higher than a page in the size column; choose some of k=0, k=1"):
+        plot(tmp_path, "x", size="column", by="k")
+    assert len(plot(tmp_path, "x", size="column", by="k", k=[1, 2, 4]).axes) == 3
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -8,7 +8,7 @@ from typing import Any
 from kernattn._runtime.files import replace_text
 from kernattn.studies._presets.preset import Figure, Preset
 from kernattn.studies._presets.verdict import Verdict
-from kernattn.studies._records import Record, names, read_config, select, spell
+from kernattn.studies._records import Record, choose, names, read_config, select, spell
 from kernattn.studies._style import FORMATS, SIZES, make_canvas, put_legend, save
 
 MANY = 6  # values of an axis that a caption lists
@@ -66,13 +66,14 @@ def _list_values(values: Sequence[Any]) -> str:
 
 def write(preset: Preset, out: Path, records: Sequence[Record]) -> None:
     """Write figures and summary.md into the folder of a study."""
-    files = write_figures(preset, out, records, read_config(out))
+    files = write_figures(preset.figures, preset.verdicts(records), out, records, read_config(out))
     text = preset.page(records, files) if preset.page is not None else _page(preset, records, files)
     replace_text(out / "summary.md", text)
 
 
 def write_figures(
-    preset: Preset,
+    figures: Mapping[str, Figure],
+    verdicts: Sequence[Verdict],
     out: Path,
     records: Sequence[Record],
     config: Mapping[str, Any],
@@ -80,13 +81,25 @@ def write_figures(
     size: str = "screen",
     formats: Sequence[str] = FORMATS,
 ) -> list[str]:
-    """Write figures of a preset, all of them by default; return the names of the files."""
-    files, verdicts = [], preset.verdicts(records)
-    for stem in preset.figures if stems is None else stems:
-        figure = preset.figures[stem]
+    """Write figures, all of them by default, and one that is too high for a page in parts; return the files' names."""
+    files = []
+    for stem in figures if stems is None else stems:
+        figure = figures[stem]
         about = caption(figure, records, config, verdicts)
-        files += save(out, stem, partial(draw_figure, figure, records, size), size, formats, about)
+        for suffix, mine in split(figure, records, size):
+            files += save(out, f"{stem}{suffix}", partial(draw_figure, figure, mine, size), size, formats, about)
     return files
+
+
+def split(figure: Figure, records: Sequence[Record], size: str) -> list[tuple[str, Sequence[Record]]]:
+    """Return the parts of a figure, each no higher than its size allows: what their names end with, their records."""
+    room = SIZES[size]
+    values = [None] if figure.by is None else names(records, figure.by)
+    most = room.columns * room.rows
+    if figure.by is None or len(values) <= most:
+        return [("", records)]
+    parts = [values[i : i + most] for i in range(0, len(values), most)]
+    return [(f"-{i}", choose(records, {figure.by: part})) for i, part in enumerate(parts, start=1)]
 
 
 def _page(preset: Preset, records: Sequence[Record], files: Sequence[str]) -> str:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernattn.errors import FileFormatError, ParameterError
-from kernattn.studies._presets.preset import Preset
+from kernattn.studies._presets.fields import draw_fields
+from kernattn.studies._presets.preset import Figure, Preset
 from kernattn.studies._presets.table import PRESETS
+from kernattn.studies._presets.verdict import Verdict
 from kernattn.studies._records import Record, read_config, read_records
 
 
@@ -19,6 +21,20 @@ class Study(NamedTuple):
     preset: Preset | None
     config: Mapping[str, Any]
     records: list[Record]
+
+    def figures(self, across: str | None = None, by: str | None = None) -> Mapping[str, Figure]:
+        """Return its figures by name: those of the preset, or one for each field that a sweep of one's own measured."""
+        if self.preset is None:
+            return draw_fields(self.records, self.config, across, by)
+        if across is not None or by is not None:
+            raise ParameterError(
+                f"across and by are for a sweep of your own; the figures of {self.name} have their axes"
+            )
+        return self.preset.figures
+
+    def verdicts(self) -> list[Verdict]:
+        """Return the verdicts of the preset."""
+        return [] if self.preset is None else self.preset.verdicts(self.records)
 
 
 def read_study(folder: Path) -> Study:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 from kernattn._runtime.checks import checked_path, one_of, shown
 from kernattn._runtime.extras import require
 from kernattn.errors import ParameterError
-from kernattn.studies._presets.draw import draw_figure, write_figures
+from kernattn.studies._presets.draw import draw_figure, split, write_figures
 from kernattn.studies._presets.folder import Study, of_this_version, read_study
-from kernattn.studies._presets.preset import Preset
-from kernattn.studies._records import names, select
+from kernattn.studies._presets.preset import Figure
+from kernattn.studies._records import choose, names
 from kernattn.studies._style import FORMATS, SIZES, style
 
 
@@ -23,10 +23,15 @@ def figures(
     out: str | PathLike[str] | None = None,
     size: str = "screen",
     formats: str | Sequence[str] = FORMATS,
+    *,
+    where: Mapping[str, Any] | None = None,
+    across: str | None = None,
+    by: str | None = None,
 ) -> list[Path]:
     """Draw figures of a study from its records, sized for a screen or for a page, and return the files.
 
-    Each says in its metadata what it shows.
+    Each says in its metadata what it shows. One that is higher than a page of 9 inches is drawn in parts, name-1,
+    name-2 and so on. A sweep of one's own has a figure for each field that redraws measured.
 
     Parameters
     ----------
@@ -40,18 +45,25 @@ def figures(
         10.6 inches with a title; 7 or 3.4 inches without one, for both columns of a page or one.
     formats : {"pdf", "png", "svg"} or sequence of them
         Kinds of files.
+    where : mapping, optional
+        Values of axes, one or a list of them, of which records to draw.
+    across, by : str, optional
+        Of a sweep of one's own: the axis along which lines run, by default that with most numbers, and one that has a
+        panel for each value, by default none.
     """
     folder = checked_path("folder", folder)
-    preset, study = _preset(folder)
+    study = _chosen(read_study(folder), where or {})
     target = folder if out is None else checked_path("out", out)
-    stems = [one_of("only", name, preset.figures) for name in (preset.figures if only is None else _several(only))]
+    drawn = _drawn(study, across, by)
+    stems = [one_of("only", name, drawn) for name in (drawn if only is None else _several(only))]
     kinds = [one_of("formats", form, FORMATS) for form in _several(formats)]
     one_of("size", size, SIZES)
     require("matplotlib", "matplotlib", "figures")
     try:
         target.mkdir(parents=True, exist_ok=True)
         with of_this_version(folder):
-            files = write_figures(preset, target, study.records, study.config, stems, size, kinds)
+            verdicts = [] if where else study.verdicts()  # they speak of all records
+            files = write_figures(drawn, verdicts, target, study.records, study.config, stems, size, kinds)
     except OSError as error:
         raise ParameterError(f"{target} cannot be written to: {error.strerror or error}") from error
     return [target / file for file in files]
@@ -61,7 +73,16 @@ def _several(names: str | Sequence[str]) -> Sequence[str]:
     return (names,) if isinstance(names, str) else names
 
 
-def plot(folder: str | PathLike[str], name: str, ax: Any = None, size: str = "screen", **where: Any) -> Any:
+def plot(
+    folder: str | PathLike[str],
+    name: str,
+    ax: Any = None,
+    size: str = "screen",
+    *,
+    across: str | None = None,
+    by: str | None = None,
+    **where: Any,
+) -> Any:
     """Draw a figure of a study, and return it: all its panels, or one of them into axes of one's own.
 
     Parameters
@@ -69,12 +90,14 @@ def plot(folder: str | PathLike[str], name: str, ax: Any = None, size: str = "sc
     folder : str or PathLike
         Of the study.
     name : str
-        Of the figure.
+        Of the figure; of a sweep of one's own, of a field that redraws measured.
     ax : matplotlib.axes.Axes, optional
         Where one panel goes, without a legend: ``ax.legend()`` makes it.
     size : {"screen", "page", "column"}
         Of a figure that is made here.
-    **where : str, int or float
+    across, by : str, optional
+        As `figures` takes them.
+    **where : str, int, float or list
         Values of axes, of which records to draw.
 
     Examples
@@ -91,28 +114,41 @@ def plot(folder: str | PathLike[str], name: str, ax: Any = None, size: str = "sc
     'angle between x and y, degrees'
     """
     folder = checked_path("folder", folder)
-    preset, study = _preset(folder)
-    records = study.records
-    figure = preset.figures[one_of("name", name, preset.figures)]
-    if unknown := [axis for axis in where if axis not in records[0]]:
-        raise ParameterError(f"records of {records[0]['study']} have no field {', '.join(unknown)}")
-    records = select(records, **where)
-    if not records:
-        raise ParameterError(f"no record has {', '.join(f'{axis} = {shown(value)}' for axis, value in where.items())}")
+    study = _chosen(read_study(folder), where)
+    drawn = _drawn(study, across, by)
+    records, figure = study.records, drawn[one_of("name", name, drawn)]
     mpl = require("matplotlib", "matplotlib", "figures")
     with of_this_version(folder), mpl.rc_context(style(size)):
+        values = [] if figure.by is None else names(records, figure.by)
+        several = ", ".join(f"{figure.by}={value!r}" for value in values)
         if ax is None:
+            if len(split(figure, records, size)) > 1:
+                raise ParameterError(f"{name} is higher than a page in the size {size}; choose some of {several}")
             return draw_figure(figure, records, size)
-        if figure.by is not None and len(names(records, figure.by)) > 1:
-            several = ", ".join(f"{figure.by}={value!r}" for value in names(records, figure.by))
+        if len(values) > 1:
             raise ParameterError(f"{name} has a panel for each of {several}; say which goes into ax")
         figure.draw(records, ax=ax)
         return ax.figure
 
 
-def _preset(folder: Path) -> tuple[Preset, Study]:
-    study = read_study(folder)
-    if study.preset is None:
-        own = "a sweep of your own, which has no figures: draw them from its records"
-        raise ParameterError(f"{folder} holds {study.name}, {own}")
-    return study.preset, study
+def _chosen(study: Study, where: Mapping[str, Any]) -> Study:
+    """Return a study with the records that have these values, and axes of no others."""
+    if not where:
+        return study
+    if unknown := [axis for axis in where if axis not in study.records[0]]:
+        raise ParameterError(f"records of {study.name} have no field {', '.join(unknown)}")
+    records = choose(study.records, where)
+    if not records:
+        raise ParameterError(f"no record has {', '.join(f'{axis} = {shown(value)}' for axis, value in where.items())}")
+    wanted = (
+        study.config.get("cells", len(study.records)) - len(study.records) + len(records)
+    )  # those that lack, whichever they are
+    axes = {axis: names(records, axis) for axis in study.config["axes"]}
+    return study._replace(records=records, config={**study.config, "axes": axes, "cells": wanted})
+
+
+def _drawn(study: Study, across: str | None, by: str | None) -> Mapping[str, Figure]:
+    figures = study.figures(across, by)
+    if not figures:
+        raise ParameterError(f"{study.name} has no figure: no field with an interval along an axis of two values")
+    return figures

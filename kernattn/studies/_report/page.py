@@ -137,10 +137,8 @@ def _part(part: int, whole: int, text: str) -> tuple[float, str]:
 
 
 def _figures(name: str, study: Study) -> str:
-    if study.preset is None:
-        return ""
-    parts, verdicts = [], study.preset.verdicts(study.records)
-    for stem, figure in study.preset.figures.items():
+    parts, verdicts = [], study.verdicts()
+    for stem, figure in study.figures().items():
         svg = render(stem, partial(draw_figure, figure, study.records, "page"), "page", ("svg",), "")["svg"]
         about = caption(figure, study.records, study.config, verdicts).removeprefix(f"{figure.title}.")
         parts.append(

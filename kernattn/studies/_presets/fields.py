@@ -1,0 +1,132 @@
+"""Figures of a sweep of one's own: one for each field that redraws measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernattn._runtime.checks import one_of
+from kernattn.studies._palette import GREY, series
+from kernattn.studies._panels import draw_interval, read_interval, write_numbers
+from kernattn.studies._presets.preset import Figure
+from kernattn.studies._records import Record, group, names, spell
+
+MANY = 10  # values of a logarithmic axis that are all written
+
+
+def draw_fields(
+    records: Sequence[Record], config: Mapping[str, Any], across: str | None = None, by: str | None = None
+) -> dict[str, Figure]:
+    """Return a figure for each field: its values and their intervals along an axis, a line for every other value.
+
+    A fact ``x_predicted`` is drawn beside the field x, as a grey line.
+
+    Parameters
+    ----------
+    records : sequence of dict
+        Of the sweep.
+    config : mapping
+        Of its folder.
+    across : str, optional
+        The axis along which lines run; default the coordinates of a vector, else the axis with most numbers.
+    by : str, optional
+        An axis with a panel for each of its values.
+    """
+    along, axes = list(config["along"]), [axis for axis in config["axes"] if len(names(records, axis)) > 1]
+    if across is not None:
+        one_of("across", across, [*axes, *along])
+    if by is not None:
+        one_of("by", by, [axis for axis in axes if axis != across])
+    wanted = config.get("cells", len(records))
+    unfinished = f"; unfinished, {len(records)} of {wanted} cells" if len(records) < wanted else ""
+    figures = {}
+    for field in _measured(records):
+        vector = any(isinstance(record[field], list) for record in records)
+        if vector and len(along) > 1:
+            continue  # a surface, which no line shows
+        mine = along if vector else axes
+        ways = [axis for axis in mine if axis != by]
+        if not ways or across not in (None, *ways):
+            continue
+        way = _widest(records, ways) if across is None else across
+        kinds = [axis for axis in axes if axis not in (way, by)]
+        logarithmic = _spans(record[field] for record in records)
+        draw = partial(_draw_field, field=field, way=way, kinds=kinds, vector=vector, logarithmic=logarithmic)
+        line = f"; a line for each {', '.join(map(spell, kinds))}" if kinds else ""
+        figures[field] = Figure(spell(field), f"against {spell(way)}, 95% intervals{line}{unfinished}", draw, by)
+    return figures
+
+
+def _measured(records: Sequence[Record]) -> list[str]:
+    """Return the fields that have an interval in some record."""
+    fields = dict.fromkeys(name for record in records for name in record)
+    return [name for name in fields if f"{name}_low" in fields and f"{name}_high" in fields]
+
+
+def _widest(records: Sequence[Record], axes: Sequence[str]) -> str:
+    """Return the axis with most numbers; of names, where there are none."""
+    return max(axes, key=lambda axis: (_numeric(names_of(records, axis)), len(names_of(records, axis))))
+
+
+def names_of(records: Sequence[Record], axis: str) -> list[Any]:
+    """Return the values of an axis, or the coordinates of one along which vectors run."""
+    first = records[0][axis]
+    return list(first) if isinstance(first, list) else names(records, axis)
+
+
+def _numeric(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def _draw_field(
+    records: Sequence[Record], ax: Any, *, field: str, way: str, kinds: Sequence[str], vector: bool, logarithmic: bool
+) -> None:
+    values = sorted(names_of(records, way)) if _numeric(names_of(records, way)) else names_of(records, way)
+    places: Sequence[float] = values if _numeric(values) else range(len(values))
+    expected = []
+    for i, (kind, mine) in enumerate(group(records, *kinds).items()):
+        label = ", ".join(f"{spell(axis)} {_short(value)}" for axis, value in zip(kinds, kind, strict=True)) or None
+        at, interval, predicted = _line(mine, field, way, values, places, vector)
+        draw_interval(ax, at, interval, series(i), label)
+        if predicted is not None:
+            expected.append((at, predicted))
+    for at, predicted in expected:
+        ax.plot(at, predicted, color=GREY, linewidth=1.0, label="predicted")
+    ax.set(xlabel=spell(way), ylabel=spell(field), yscale="log" if logarithmic else "linear")
+    if not _numeric(values):
+        ax.set_xticks(list(places), [_short(value) for value in values])
+    elif _spans(places):
+        ax.set_xscale("log")
+        if len(places) <= MANY:
+            write_numbers(ax.xaxis, places)
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else spell(str(value))
+
+
+def _line(
+    records: Sequence[Record], field: str, way: str, values: Sequence[Any], places: Sequence[float], vector: bool
+) -> tuple[list[float], list[Any], Any]:
+    """Return where a line runs, its interval, and what is predicted, if anything is."""
+    name = f"{field}_predicted"
+    if vector:
+        (record,) = records
+        order = np.argsort(record[way])
+        rows = [np.asarray(record[f"{field}{end}"], np.float64)[order] for end in ("", "_low", "_high")]
+        foretold = np.asarray(record[name], np.float64)[order] if name in record else None
+        return list(np.asarray(record[way])[order]), rows, foretold
+    ordered = sorted(records, key=lambda record: values.index(record[way]))
+    at = [places[values.index(record[way])] for record in ordered]
+    predicted = [record[name] for record in ordered] if all(name in record for record in ordered) else None
+    return at, read_interval(ordered, field), predicted
+
+
+def _spans(values: Iterable[Any]) -> bool:
+    """Say whether numbers, or those of vectors, are positive and span a decade."""
+    flat = np.asarray([np.nan if each is None else each for each in np.hstack(list(values))], np.float64)
+    flat = flat[np.isfinite(flat)]
+    return bool(flat.size and flat.min() > 0 and flat.max() >= 10 * flat.min())
