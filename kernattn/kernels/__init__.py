@@ -15,6 +15,7 @@ from kernattn.kernels._chi2 import AdditiveChi2, Sech, SkewedChi2
 from kernattn.kernels._gaussian import Gaussian
 from kernattn.kernels._laplacian import Laplacian
 from kernattn.kernels._matern import Matern
+from kernattn.kernels._own import from_function
 from kernattn.kernels._periodic import Periodic
 from kernattn.kernels._polynomial import Polynomial
 from kernattn.kernels._rational_quadratic import RationalQuadratic
@@ -46,6 +47,7 @@ __all__ = [
     "Stationary",
     "Sum",
     "Tanimoto",
+    "from_function",
     "usual_lengthscale",
 ]
 

@@ -344,9 +344,9 @@ def test_a_kernel_with_a_map_of_its_own(kernels, tmp_path):
 
 
 def test_a_kernel_without_either():
-    with pytest.raises(ParameterError, match="spectral measure; got Sinc"):
+    with pytest.raises(ParameterError, match="spectral measure, or from_function with frequencies; got Sinc"):
         ka.random_features(Sinc(), D, 12, rng=0)
-    with pytest.raises(ParameterError, match="spectral measure; got Sinc"):
+    with pytest.raises(ParameterError, match="spectral measure, or from_function with frequencies; got Sinc"):
         ka.features.estimators(Sinc())
 
 

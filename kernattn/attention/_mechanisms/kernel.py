@@ -91,7 +91,7 @@ def kernel_attention(
     if kernel.signed:
         raise ParameterError(
             f"kernel must never be negative, as weights of attention are; {kernel} can be: a Polynomial kernel is not "
-            "where its degree is even"
+            "where its degree is even, nor one of from_function with signed=False"
         )
     while isinstance(kernel, Scaled):
         kernel = kernel.kernel

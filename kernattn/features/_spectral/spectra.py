@@ -32,6 +32,7 @@ from kernattn.kernels import (
     Softmax,
     Sum,
 )
+from kernattn.kernels._own import OwnStationary
 from kernattn.kernels._periodic import frequencies
 from kernattn.kernels._stationary import OfDifferences
 from kernattn.projections import NORM_LAWS, Iid, NormLaw, Pair, Projection
@@ -121,9 +122,10 @@ ISOTROPIC: dict[type[Kernel], Callable[[Any], NormLaw]] = {
     RationalQuadratic: lambda kernel: RationalQuadraticNorms(kernel.alpha),
     Softmax: lambda kernel: NORM_LAWS["chi"],
 }
-PRODUCT: dict[type[Kernel], Callable[[Any], Entries]] = {
+PRODUCT: dict[type[Kernel], Callable[[Any], Entries | None]] = {
     Cauchy: lambda kernel: lambda rng, shape: rng.laplace(size=shape),
     Laplacian: lambda kernel: lambda rng, shape: rng.standard_cauchy(shape),
+    OwnStationary: lambda kernel: None if kernel.frequencies is None else kernel.draw,
     Periodic: lambda kernel: partial(frequencies, kernel),
     Sech: lambda kernel: _sech,
 }
@@ -131,7 +133,13 @@ PRODUCT: dict[type[Kernel], Callable[[Any], Entries]] = {
 
 def has_spectrum(kernel: Kernel) -> bool:
     """Say whether the kernel has a spectral measure. A product of kernels of x - y has one: their frequencies add."""
-    return type(kernel) in ISOTROPIC or type(kernel) in PRODUCT or is_convolution(kernel)
+    return type(kernel) in ISOTROPIC or _entries(kernel) is not None or is_convolution(kernel)
+
+
+def _entries(kernel: Kernel) -> Entries | None:
+    """Return how the entries of frequencies are drawn, where each axis is drawn on its own."""
+    entries = PRODUCT.get(type(kernel))
+    return None if entries is None else entries(kernel)
 
 
 def has_normal_frequencies(kernel: Kernel) -> bool:
@@ -160,8 +168,10 @@ def spectrum(kernel: Kernel, projection: Projection) -> Spectrum:
         return Isotropic(projection, own)
     check_spectrum(kernel)
     check_axes(kernel, projection)
+    entries = _entries(kernel)
     assert isinstance(kernel, OfDifferences)
-    return ProductMeasure(kernel.of_scaled(), PRODUCT[kind](kernel))
+    assert entries is not None
+    return ProductMeasure(kernel.of_scaled(), entries)
 
 
 def check_normal(projection: Projection, name: str = "favor_sharp") -> None:
@@ -175,14 +185,17 @@ def check_normal(projection: Projection, name: str = "favor_sharp") -> None:
 def check_spectrum(kernel: Kernel) -> None:
     """Raise unless the kernel has a spectral measure."""
     if not has_spectrum(kernel):
-        kinds = ", ".join(kind.__name__ for kind in (*ISOTROPIC, *PRODUCT))
-        raise ParameterError(f"kernel must be one of {kinds}, which have a spectral measure; got {shown(kernel)}")
+        kinds = ", ".join(kind.__name__ for kind in (*ISOTROPIC, *PRODUCT) if kind is not OwnStationary)
+        raise ParameterError(
+            f"kernel must be one of {kinds}, which have a spectral measure, or from_function with frequencies; "
+            f"got {shown(kernel)}"
+        )
 
 
 def is_convolution(kernel: Kernel) -> TypeGuard[Product]:
     """Say whether it is a product of kernels of x - y, whose characteristic functions multiply as frequencies add."""
     return isinstance(kernel, Product) and all(
-        not k.row_exponent and (type(k) in ISOTROPIC or type(k) in PRODUCT) for k in kernel.kernels
+        not k.row_exponent and (type(k) in ISOTROPIC or _entries(k) is not None) for k in kernel.kernels
     )
 
 
