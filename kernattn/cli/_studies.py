@@ -71,7 +71,7 @@ def _add_preset(studies: Any, name: str, preset: Any) -> None:
         help="processes of one thread each (default: one per core); 0 measures in this one",
     )
     if preset.data:
-        add("--data", type=Path, metavar="FILE.npz", help="your own q (n, d), k (l, d), v (l, e), in their order")
+        add("--data", type=Path, metavar="FILE", help=preset.data)
     add(
         "--set",
         type=axis,

@@ -123,8 +123,11 @@ def from_function(
     >>> ka.metrics.certify(phi, rng=0).passed
     True
     """
-    for name, given in (("function", function), ("frequencies", frequencies)):
-        if not callable(given) and (given is not None or name == "function"):
+    wanted: dict[str, object] = {"function": function}
+    if frequencies is not None:
+        wanted["frequencies"] = frequencies
+    for name, given in wanted.items():
+        if not callable(given):
             raise ParameterError(f"{name} must be callable; got {shown(given)}")
     boolean("signed", signed)
     if lengthscale is None and frequencies is None:

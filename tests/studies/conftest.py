@@ -30,7 +30,7 @@ def found(tmp_path_factory):
             folder = tmp_path_factory.mktemp(name)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("kernattn.features._fitted.learn.STEPS", 50)  # no test asks how good fits are
-                patch.setattr(DRAWN, lambda preset, *_: [f"{stem}.png" for stem in preset.figures])
+                patch.setattr(DRAWN, lambda figures, *_: [f"{stem}.png" for stem in figures])
                 records = study(name, folder, quick=True, draws=DRAWS.get(name))
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(PLACED, lambda *_: None)

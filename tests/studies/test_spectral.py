@@ -8,7 +8,7 @@ import pytest
 import kernattn as ka
 from kernattn.errors import ParameterError
 from kernattn.studies import PRESETS, study
-from kernattn.studies._presets.spectral import _by_leverage, _problem, features_needed
+from kernattn.studies._presets.spectral import _by_leverage, _draw_rows, _problem, features_needed
 
 pytest.importorskip("matplotlib")
 verdicts = PRESETS["spectral"].sentences
@@ -66,7 +66,7 @@ def test_needed_interpolates_in_logarithms():
 
 @pytest.mark.statistical
 def test_leverage_sampling_is_unbiased():
-    given = _problem("normal", 12, 64)
+    given = _problem(_draw_rows, "normal", 12, 64)
     rng = np.random.default_rng(1)
     draws = np.array([(phi := _by_leverage(given, 64, rng)) @ phi.T for _ in range(200)])
     value, low, high = ka.metrics.mean_and_ci(draws)

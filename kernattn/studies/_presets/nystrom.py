@@ -15,7 +15,7 @@ from kernattn.studies._images import REAL_ROWS, real_rows
 from kernattn.studies._means import mean_interval
 from kernattn.studies._palette import GREY, UNIFORM, arrangement, series
 from kernattn.studies._panels import draw_band, read_field, set_plain, sort_by
-from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.preset import ROWS_OF_ONES_OWN, Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, Word, count_below, count_lower, widen_together
 from kernattn.studies._records import ENDS, Record, names, select, with_ends
 from kernattn.studies._sweep import Cell, Sweep
@@ -49,8 +49,11 @@ def sweep(**asked: Any) -> Sweep:
         "map": ("uniform", "kmeans", "rpcholesky", "orthogonal"),
         "m": (16, 64),
     }
-    chosen = options.choose_axes(full, small, {"rows": REAL_ROWS, "map": MAPS})
     count = FEW_ROWS if options.quick else ROWS
+    known, draw_rows = options.choose_rows(REAL_ROWS, real_rows, count)
+    if options.data is not None:
+        full["rows"] = small["rows"] = known
+    chosen = options.choose_axes(full, small, {"rows": known, "map": MAPS})
     if wrong := [m for m in chosen["m"] if m % 2 or m >= count]:
         raise ParameterError(f"m must be even and below the {count} rows; got {wrong[0]}")
 
@@ -58,7 +61,7 @@ def sweep(**asked: Any) -> Sweep:
     def problem(seed: int, rows: str, lengthscale: float) -> Problem:
         from scipy.spatial.distance import pdist
 
-        x = real_rows(rows, count, seed)
+        x = draw_rows(rows, count, seed)
         kernel = Gaussian(lengthscale * float(np.median(pdist(x))))
         matrix = kernel(x)
         return Problem(x, kernel, matrix, np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0.0))
@@ -270,4 +273,5 @@ NYSTROM = Preset(
             for norm in ("trace", "operator")
         },
     },
+    data=ROWS_OF_ONES_OWN,
 )

@@ -4,16 +4,22 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.checks import one_of, shown
 from kernattn.errors import ParameterError
 from kernattn.features import ESTIMATORS
 from kernattn.projections import resolve
+from kernattn.studies._own_rows import draw_rows, name_rows
 from kernattn.studies._presets.verdict import Verdict, Word
 from kernattn.studies._records import Record
 from kernattn.studies._sweep import Stop, plain_values
 
+DrawRows = Callable[[str, int, int], Float64]
+"""Rows of a name, so many, by a seed."""
+ROWS_OF_ONES_OWN = "rows (n, d) of your own: .npy, .npz, .csv or .tsv"
 FEW = 3  # verdicts that a caption repeats
 
 
@@ -60,7 +66,7 @@ class Preset:
     figures: Mapping[str, Figure]  # by the name of their files
     formula: str = ""  # in TeX; empty where nothing has a closed form: test errors on data, and CPU times
     expected: Mapping[str, float] = field(default_factory=dict)
-    data: bool = False  # whether it takes queries, keys and values of a file in place of its own
+    data: str = ""  # what a file holds that it takes in place of its own data
     page: Callable[[Sequence[Record], Sequence[str]], str] | None = None  # summary.md, of records and files of figures
 
     def sentences(self, records: Sequence[Record]) -> list[str]:
@@ -91,6 +97,17 @@ class Options(NamedTuple):
             raise ParameterError(f"this study has the axes {', '.join(full)}; got {', '.join(unknown)}")
         chosen = {axis: _like(axis, full[axis], values, allowed.get(axis)) for axis, values in given.items()}
         return {**full, **(small if self.quick else {}), **chosen}
+
+    def choose_rows(self, own: tuple[str, ...], draw: DrawRows, count: int) -> tuple[tuple[str, ...], DrawRows]:
+        """Return the names of rows, and how they are drawn by name: a preset's own, or those of the given file.
+
+        The file must have `count` rows.
+        """
+        if self.data is None:
+            return own, draw
+        path = Path(self.data)
+        draw_rows(path, count, 0)
+        return (name_rows(path),), lambda name, count, seed: draw_rows(path, count, seed)
 
     def stop(self, full: int, quick: int | None = None, of: str | None = None) -> Stop:
         """Return how often to redraw: as asked, else so often in the full and in the quick form.

@@ -1,7 +1,7 @@
 """How many frequencies make K' + lambda I a spectral approximation of K + lambda I: measured, and as proved."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -10,12 +10,12 @@ import numpy as np
 from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.features import random_features
-from kernattn.kernels import Gaussian
+from kernattn.kernels import Gaussian, usual_lengthscale
 from kernattn.metrics import effective_dimension, median_and_ci, quantile_and_ci, spectral_delta
 from kernattn.studies._images import real_rows
 from kernattn.studies._palette import GREY, arrangement
 from kernattn.studies._panels import draw_band, draw_interval, read_field, set_logarithmic, sort_by, write_numbers
-from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.preset import ROWS_OF_ONES_OWN, DrawRows, Figure, Options, Preset
 from kernattn.studies._presets.verdict import (
     Ratio,
     Verdict,
@@ -29,6 +29,7 @@ from kernattn.studies._records import ENDS, Record, names, select, with_ends
 from kernattn.studies._sweep import Cell, Sweep
 
 SOURCES = ("normal", "digits")
+LENGTHSCALES = {"normal": 2.0, "digits": 3.0}
 SAMPLINGS = ("iid", "orthogonal", "leverage")
 FAILURE = 0.1  # rho: one draw in ten may be worse
 TARGET = 0.5  # the largest Delta of which the theorem speaks
@@ -47,16 +48,19 @@ class _Problem(NamedTuple):
 def sweep(**asked: Any) -> Sweep:
     """Return the design: rows that stay, m frequencies that are redrawn, a Gaussian kernel and a ridge n / n_lambda."""
     options = Options(**asked)
-    full = {
+    full: dict[str, Any] = {
         "source": SOURCES,
         "n": (256,),
         "n_lambda": (8, 64, 512),
         "sampling": SAMPLINGS,
         "m": (4, 16, 64, 256, 1024, 4096),
     }
-    small = {"source": ("normal",), "n": (80,), "n_lambda": (8, 64), "m": (4, 32, 256, 1024)}
-
-    problem = lru_cache(maxsize=1)(_problem)
+    small: dict[str, Any] = {"source": ("normal",), "n": (80,), "n_lambda": (8, 64), "m": (4, 32, 256, 1024)}
+    known, draw_rows = options.choose_rows(SOURCES, _draw_rows, max(full["n"]))
+    if options.data is not None:
+        full["source"] = small["source"] = known
+    chosen = options.choose_axes(full, small, {"source": known, "sampling": SAMPLINGS})
+    problem = lru_cache(maxsize=1)(partial(_problem, draw_rows))
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
         given = problem(cell["source"], cell["n"], cell["n_lambda"])
@@ -75,7 +79,6 @@ def sweep(**asked: Any) -> Sweep:
             "worst_bound": np.sqrt(needed / cell["m"]) if known else None,
         }
 
-    chosen = options.choose_axes(full, small, {"source": SOURCES, "sampling": SAMPLINGS})
     return Sweep(
         "spectral",
         chosen,
@@ -89,10 +92,15 @@ def sweep(**asked: Any) -> Sweep:
     )
 
 
-def _problem(source: str, n: int, n_lambda: int) -> _Problem:
-    """Return rows of the source, the same in every cell: 4 normal numbers each, or digits of 64 pixels."""
-    x = np.random.default_rng(0).standard_normal((n, 4)) if source == "normal" else real_rows(source, n, 0)
-    kernel = Gaussian(lengthscale=2.0 if source == "normal" else 3.0)
+def _draw_rows(source: str, n: int, seed: int) -> Float64:
+    """Return rows: 4 normal numbers each, or digits of 64 pixels."""
+    return np.random.default_rng(seed).standard_normal((n, 4)) if source == "normal" else real_rows(source, n, seed)
+
+
+def _problem(draw_rows: DrawRows, source: str, n: int, n_lambda: int) -> _Problem:
+    """Return rows of the source, the same in every cell, with a lengthscale near the median of their distances."""
+    x = draw_rows(source, n, 0)
+    kernel = Gaussian(LENGTHSCALES[source] if source in LENGTHSCALES else usual_lengthscale(x))
     gram, ridge = kernel(x), n / n_lambda
     return _Problem(x, kernel, gram, ridge, effective_dimension(gram, ridge))
 
@@ -258,4 +266,5 @@ SPECTRAL = Preset(
             shows="^Frequencies that bring",
         ),
     },
+    data=ROWS_OF_ONES_OWN,
 )

@@ -54,7 +54,8 @@ def study(
         ``module:object``: a feature map, measured at its own size and under the first projection's name, or a function
         of `dim` and `num_features` that makes one. Its `queries` and `keys`, of one value each, are numbers of tokens.
     data : str or PathLike, optional
-        An .npz of q, k and v, in place of the preset's own, for one that takes it.
+        A file of one's own, in place of the preset's data, for one that takes it: an .npz of q, k and v for "attention"
+        and "mechanisms", rows (n, d) of an .npy, .npz, .csv or .tsv for "nystrom" and "spectral".
     workers, progress : object
         As `run` takes them.
 
@@ -84,7 +85,8 @@ def study(
         settings["draws"] = draws
     if data is not None:
         if not preset.data:
-            raise ParameterError(f"the study {name} takes no data; got {data}")
+            takes = ", ".join(each for each, preset in PRESETS.items() if preset.data)
+            raise ParameterError(f"the study {name} takes no data, as {takes} do; got {data}")
         settings["data"] = str(checked_path("data", data).absolute())
     require("matplotlib", "matplotlib", "the study's figures")
     if name == "attention" and not (out / RECORDS).exists():

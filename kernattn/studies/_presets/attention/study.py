@@ -155,6 +155,6 @@ ATTENTION = Preset(
     formula=r"\hat{A} = \frac{\phi(q)^T \sum_j \phi(k_j) v_j^T}{\phi(q)^T \sum_j \phi(k_j)} \approx "
     r"\frac{\sum_j \exp(q^T k_j / \sqrt{d}) v_j^T}{\sum_j \exp(q^T k_j / \sqrt{d})}",
     expected={"variance_ratio": 1.0},
-    data=True,
+    data="q (n, d), k (l, d) and v (l, e) of your own, in their order: an .npz",
     page=summary,
 )

@@ -178,5 +178,5 @@ MECHANISMS = Preset(
             shows="a row's own key",
         ),
     },
-    data=True,
+    data="q (n, d), k (l, d) and v (l, e) of your own, in their order: an .npz",
 )
