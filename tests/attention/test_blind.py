@@ -9,6 +9,7 @@ import kernattn as ka
 import laws
 import maps
 from covering import turns
+from gated import draw
 from xp import Backend
 
 FUTURES = {  # what becomes of q, k and v after token t
@@ -161,3 +162,22 @@ def test_a_delta_rule_that_overflows_leaves_the_past(gate):
             after, _ = ka.gated_linear_attention(q, late, v, **options)
         assert np.isfinite(before).all()
         np.testing.assert_array_equal(after[:, :t], before[:, :t])
+
+
+@pytest.mark.parametrize("rule", ["decay", "delta"])
+@pytest.mark.parametrize("late", [np.nan, np.inf, 1e30])
+def test_resets_of_channels_and_rows_that_are_not_finite_leave_the_past(rule, late):
+    """One head's channels reset, and rows of both heads are spoiled: outputs before keep every bit, as do cut ones."""
+    (q, k, v), options = draw(rule, "channel", n=40, dtype="float32", heads=(2, 1))
+    options["gk"][0, :, 3::7, :2] = -np.inf
+    before, _ = ka.gated_linear_attention(q, k, v, **options)
+    for t in (5, 21, 38):
+        k[..., t:, 1] = v[..., t + 1 :, 2] = late
+        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+            after, _ = ka.gated_linear_attention(q, k, v, **options)
+            cut = {name: x[..., : t + 2] if name == "beta" else x[..., : t + 2, :] for name, x in options.items()}
+            first, _ = ka.gated_linear_attention(q[..., : t + 2, :], k[..., : t + 2, :], v[..., : t + 2, :], **cut)
+        np.testing.assert_array_equal(after[..., :t, :], before[..., :t, :])
+        np.testing.assert_array_equal(first, after[..., : t + 2, :])
+        k[..., t:, 1] = v[..., t + 1 :, 2] = 0.5
+        before, _ = ka.gated_linear_attention(q, k, v, **options)

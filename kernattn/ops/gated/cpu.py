@@ -46,9 +46,8 @@ def gated(
     write: Array | None, scale: float, l2_normalise: bool, state: Array | None, key_mask: Array | None,
     segment_ids: Array | None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    token_by_token = read is not None or forgets_rows(g, gk, k, v, state)
     out, after = run(
-        run_tokens if token_by_token else run_gates, q, k, v, g, gk, beta, read, write, scale, l2_normalise,
+        run_gates if read is None else run_tokens, q, k, v, g, gk, beta, read, write, scale, l2_normalise,
         state, key_mask, segment_ids,
     )  # fmt: skip
     return out, after

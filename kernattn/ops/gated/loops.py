@@ -281,29 +281,39 @@ def _finite_row(rows, at, count):
 
 
 @inner
+def begins_anew(given, own, t, sizes):
+    """Does a sequence begin at a token, or does it let nothing remain in any channel, as all have one decay?"""
+    n, _, _, channels, _ = sizes
+    mask_at = own[MASK] * n + t
+    if given.fresh.size > 0 and given.fresh[mask_at]:
+        return True
+    if channels > 1 or not given_rows(given.logs) or (given.mask.size > 0 and not given.mask[mask_at]):
+        return False
+    at = row_of(own, DECAY, t)
+    return not _finite_row(given.logs, at, 1) and not some_nan(given.logs, at, 1)
+
+
+@inner
+def is_finite(given, own, t, sizes):
+    """Is a token finite, or not there? Its decays may be 0."""
+    n, d, e, channels, _ = sizes
+    if given.mask.size > 0 and not given.mask[own[MASK] * n + t]:
+        return True
+    if given_rows(given.logs) and some_nan(given.logs, row_of(own, DECAY, t), channels):
+        return False
+    if given.beta.size > 0 and not finite(window(given.beta, row_of(own, BETA, t), 1)):
+        return False
+    return _finite_row(given.k, row_of(own, K, t), d) and _finite_row(given.v, row_of(own, V, t), e)
+
+
+@inner
 def rows_of_one_chunk(given, own, start, rows, sizes):
     """Return how many rows come before a state begins anew, or before a token that is not finite.
 
     Products of a chunk have zeros where a token does not see another, and zero times NaN is NaN.
     """
-    n, d, e, channels, _ = sizes
-    mask_at = own[MASK] * n + start
     for i in range(1, rows):
-        if given.fresh.size > 0 and given.fresh[mask_at + i]:
-            return i
-        if given.mask.size > 0 and not given.mask[mask_at + i]:
-            continue
-        if given_rows(given.logs):
-            at = row_of(own, DECAY, start + i)
-            if channels == 1 and not _finite_row(given.logs, at, 1):
-                return i
-            if channels > 1 and some_nan(given.logs, at, channels):
-                return i
-        if given.beta.size > 0 and not finite(window(given.beta, row_of(own, BETA, start + i), 1)):
-            return i
-        if not _finite_row(given.k, row_of(own, K, start + i), d):
-            return i
-        if not _finite_row(given.v, row_of(own, V, start + i), e):
+        if begins_anew(given, own, start + i, sizes) or not is_finite(given, own, start + i, sizes):
             return i
     return rows
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
+from kernattn.ops._numba.codegen.elementary import decayed
 from kernattn.ops._numba.codegen.memory import aligned, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import ROWS
 from kernattn.ops._numba.far.clamped import finite
@@ -33,7 +34,9 @@ from kernattn.ops.gated.loops import (
     K,
     V,
     as_loops_see,
+    begins_anew,
     fade,
+    is_finite,
     load_rows,
     load_state,
     load_strength,
@@ -130,6 +133,27 @@ def _write_chunk(given, own, start, keys, row, values, row_v, rows, sizes, state
     substitute(values, row_v, rows, e, room)
 
 
+@phase
+def _rows_of_spoiled(rows, d, e, channels, delta, state, room):
+    """Return how many rows a chunk has whose state, or first token, is not finite: products have zeros times NaN.
+
+    With a delta rule, one; else those before one at which a channel lets nothing remain. Of what the first one lets
+    nothing remain, the state's rows become 0.
+    """
+    if channels > 1:
+        for a in range(d):
+            if decayed(room.logs[a]) == 0:
+                window(state, a * room.row_e, e)[:] = 0
+    if delta or channels == 1:
+        return 1 if delta else rows
+    for i in range(1, rows):
+        y = window(room.logs, i * d, d)
+        for c in range(d):
+            if decayed(y[c]) == 0:
+                return i
+    return rows
+
+
 @inner
 def _finite_rows(x, row, width, rows):
     """Return how many rows come before one that is not finite."""
@@ -196,6 +220,8 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
         start, size, most = 0, size_of_state(d, e, state, room), chunk
         lacks[:] = 0
         while start < n:
+            if not size < np.inf:  # what is not finite may have been forgotten
+                size = size_of_state(d, e, state, room)
             rows, known, i = min(most, n - start), again and start % chunk == 0, start // chunk
             at_k, at_v = row_of(own, K, start), row_of(own, V, start)
             of_keys = sums[i] if known else _sum_of(given.k, at_k, own[STEPS + K], rows, d)
@@ -203,12 +229,19 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
             told = of_keys < np.inf and of_values < np.inf and _plain(given, own, start, rows, channels)
             if not told:
                 rows = rows_of_one_chunk(given, own, start, rows, sizes)
-            scores = window(kept, i * area, area if known and rows == min(chunk, n - start) else 0)
+                if begins_anew(given, own, start, sizes):
+                    state[:] = 0
+                    size = 0.0
+                if not is_finite(given, own, start, sizes):
+                    size = np.nan
             mask_at = own[MASK] * n + start
+            at, step = row_of(own, DECAY, start), own[STEPS + DECAY]
+            load_decays(given.logs, at, step, rows, channels, given.mask, mask_at, given.fresh, room)
+            if not size < np.inf:
+                rows = _rows_of_spoiled(rows, d, e, channels, delta, state, room)
+            scores = window(kept, i * area, area if known and rows == min(chunk, n - start) else 0)
             for c in range(channels):
                 room.lack[c] = lacks[c]
-            if given.fresh.size > 0 and given.fresh[mask_at]:
-                state[:] = 0
             keys, row, step = whole(levels.keys), row_d, own[STEPS + K]
             if channels == 1:
                 keys, row = _rows(
@@ -218,8 +251,6 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
                 load_rows(given.k, at_k, step, rows, d, given.mask, mask_at, given.normalise, levels.keys, row_d)
             step = own[STEPS + V]
             values, row_v = _rows(given.v, at_v, step, rows, e, given.mask, mask_at, False, room.written, row_e)
-            at, step = row_of(own, DECAY, start), own[STEPS + DECAY]
-            load_decays(given.logs, at, step, rows, channels, given.mask, mask_at, given.fresh, room)
             if channels == 1:
                 sum_logs(rows, channels, room)
                 decay_pairs(rows, room)
@@ -228,7 +259,8 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
             if delta:
                 _write_chunk(given, own, start, keys, row, values, row_v, rows, sizes, state, room, levels)
                 most = _finite_rows(room.written, row_e, e, rows)
-                if 0 < most < rows:  # zeros of a chunk's products times what overflowed are no zeros
+                if most < rows and rows > 1:  # zeros of a chunk's products times what overflowed are no zeros
+                    most = max(most, 1)
                     continue
                 values, row_v, most = whole(room.written), row_e, chunk
             for reader in range(reads.shape[1]):
