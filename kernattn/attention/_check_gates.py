@@ -62,7 +62,8 @@ def refused_logs(**given: Array | None) -> str | None:
     """Return why logs of decays are refused, by their names; None where they are not."""
     for name, logs in given.items():
         if logs is not None and (most := largest(logs)) > 0:
-            return f"{name} must be natural logarithms of decays, at most 0; got {most:g}"
+            hint = "; of a decay, give the logarithm" if most <= 1 else ""
+            return f"{name} must be natural logarithms of decays, at most 0; got {most:g}{hint}"
     return None
 
 

@@ -174,7 +174,7 @@ def gated_linear_attention_step(
     v : (..., e) array
         Value of the token.
     g : (...) array, optional
-        Logarithm of the decay.
+        Logarithm of the decay. Constants (heads, 1) of `kernattn.gates.retention` and `lightning` are ``g[:, 0]``.
     gk : (..., d) array, optional
         Logarithms of decays of each channel.
     beta : (...) array, optional
@@ -260,13 +260,19 @@ def _check_token(
         namespace(**{name: array})
         if array.ndim < 1:
             raise ShapeError(f"{name} must be (..., d); got shape {tuple(array.shape)}")
+    heads = tuple(k.shape[-2:-1])
+    constant = heads not in ((), (1,)) and tuple(getattr(g, "shape", ())) == (*heads, 1)
     g, beta, key_mask = (
         None if x is None else _one(name, x, False) for name, x in (("g", g), ("beta", beta), ("key_mask", key_mask))
     )
     if isinstance(erase, tuple | list):
         erase = tuple(None if x is None else _one("erase", x, True) for x in erase)
     q, k, v, gk = (None if x is None else _one("gk", x, True) for x in (q, k, v, gk))
-    gated_arguments(q, k, v, g, gk, beta, erase, None, False, state, key_mask, None)
+    try:
+        gated_arguments(q, k, v, g, gk, beta, erase, None, False, state, key_mask, None)
+    except (ShapeError, StateMismatchError) as error:
+        hint = "; a step takes constants (heads, 1) without the axis of tokens: g[:, 0]" if constant else ""
+        raise type(error)(f"{error}{hint}") from None
     _passed.add(form)
 
 

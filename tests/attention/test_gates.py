@@ -276,6 +276,13 @@ def test_members_in_whole_graphs():
             r"k must be \(..., n, h, d\)",
         ),
         (lambda: ka.gates.lightning(2, 3, 3, like=np.zeros(1)), "layer must be below num_layers = 3"),
+        (lambda: ka.gates.rwkv7(*[np.full((9, 4), 0.9)] * 6), "w must be natural logarithms .* got 0.9; of a decay"),
+        (lambda: ka.gates.rwkv6(*[np.full((2, 9, 4), 2.0)] * 4, np.zeros((2, 4))), "w must be natural .* got 2$"),
+        (lambda: ka.gates.mamba2(ROWS, -ONES, -np.ones(2), ROWS, ROWS), "dt must hold steps of at least 0"),
+        (
+            lambda: ka.gates.mamba2(np.ones((6, 9, 3)), np.ones((6, 9)), -np.ones(6), ROWS, ROWS),
+            r"2 groups of 3 of the 6 heads of x: give groups an axis, x \(..., 2, 3, n, e\)",
+        ),
         (
             lambda: ka.gates.kda(np.zeros((2, 9, 4)), np.zeros(2), np.array(0.0), np.zeros((2, 9))),
             r"dt_bias \(heads, d\); got \(2, 9, 4\) and \(\)",
@@ -285,6 +292,19 @@ def test_members_in_whole_graphs():
 def test_refusals(call, says):
     with pytest.raises((ParameterError, ShapeError), match=says):
         call()
+
+
+@pytest.mark.parametrize(
+    ("member", "given", "says"),
+    [
+        ("retention", {"heads": 4}, "'heads': it takes num_heads, like"),
+        ("mamba2", {"A": 1.0}, "'A': it takes x, dt, a, b, c"),
+        ("delta_net", {"beta": 1.0}, "'beta': it takes b, most"),
+    ],
+)
+def test_keywords_that_members_take_are_told(member, given, says):
+    with pytest.raises(TypeError, match=says):
+        getattr(ka.gates, member)(**given)
 
 
 ROWS, VALUES, ONES = np.ones((2, 9, 4)), np.ones((2, 9, 3)), np.ones((2, 9))
@@ -314,3 +334,11 @@ def test_arguments_of_members_that_do_not_fit_are_named(member):
                 continue  # one number for all heads
             with pytest.raises(KernattnError, match=rf"\b{name}\b"):
                 call(**given | {name: wrong})
+
+
+@pytest.mark.parametrize("state", [None, GatedState(np.zeros((3, 2, 4, 3)))])
+def test_a_step_tells_how_it_takes_constants(state):
+    q, v, constants = np.ones((3, 2, 4)), np.ones((3, 2, 3)), ka.gates.retention(2, like=ROWS)["g"]
+    with pytest.raises(KernattnError, match=r"a step takes constants .* g\[:, 0\]"):
+        ka.gated_linear_attention_step(state, q, q, v, g=constants)
+    ka.gated_linear_attention_step(state, q, q, v, g=constants[:, 0])

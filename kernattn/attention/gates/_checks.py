@@ -7,7 +7,8 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, constant, namespace
 from kernattn._arrays.shapes import broadcast
-from kernattn.errors import EmptyInputError, ShapeError
+from kernattn.attention._check_gates import refused_logs
+from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
 
 def check_rows(**given: tuple[Array, str]) -> None:
@@ -26,6 +27,12 @@ def check_rows(**given: tuple[Array, str]) -> None:
         leads[name] = shape[: len(shape) - len(axes)]
         beside = beside or f" beside {name} {shape}"
     broadcast(**leads)
+
+
+def check_own_logs(**given: Array) -> None:
+    """Raise where a log of a decay is above 0, by the name that its member has for it."""
+    if (why := refused_logs(**given)) is not None:
+        raise ParameterError(why)
 
 
 def check_heads(what: str, array: Array, **numbers: Array) -> None:

@@ -6,22 +6,25 @@ from typing import Any
 from kernattn._arrays.namespaces import Array, anywhere, check_floating, dtype_name, namespace
 from kernattn._arrays.plain import on_plain
 from kernattn._runtime.checks import positive_integer, positive_number, whole_number
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._sums.units import decay_rate
 from kernattn.attention.gates._checks import (
     check_channels,
     check_heads,
+    check_own_logs,
     check_rows,
     constants,
     log_1p_exp,
     log_sigmoid,
     widen,
 )
-from kernattn.errors import ParameterError
+from kernattn.errors import ParameterError, ShapeError
 
 FAINT = {"float32": 1e-20, "float64": 1e-100}
 """What is left of a state where a forget gate is 0: below rounding, and with room for cotangents times it."""
 
 
+@told_keywords
 @on_plain
 def retention(num_heads: int, *, like: Array) -> dict[str, Any]:
     r"""Return RetNet's decays :math:`\gamma_h = 1 - 2^{-5 - h}` (Sun et al. 2023), constant for a head.
@@ -49,6 +52,7 @@ def retention(num_heads: int, *, like: Array) -> dict[str, Any]:
     return {"g": constants([log1p(-(2.0 ** (-5 - h))) for h in range(heads)], like)}
 
 
+@told_keywords
 @on_plain
 def lightning(num_heads: int, layer: int, num_layers: int, *, like: Array) -> dict[str, Any]:
     r"""Return the decays of lightning attention (MiniMax 2025): ALiBi's slopes, milder in later layers.
@@ -85,6 +89,7 @@ def lightning(num_heads: int, layer: int, num_layers: int, *, like: Array) -> di
     return {"g": constants([-(2.0 ** (-8 * (h + 1) / heads)) * milder for h in range(heads)], like), "scale": 1.0}
 
 
+@told_keywords
 @on_plain
 def softplus(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
     r"""Return :math:`g = -e^{A} \log(1 + e^{a + b})`, the gate of Mamba-2 and of the gated delta rule (Qwen3-Next).
@@ -121,6 +126,7 @@ def softplus(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
     return {"g": -decay_rate(a_log)[..., None] * log_1p_exp(xp, a + dt_bias[..., None])}
 
 
+@told_keywords
 @on_plain
 def gla(logits: Array, *, temperature: float = 16.0) -> dict[str, Any]:
     r"""Return the gates of gated linear attention, :math:`g = \log \sigma(x) / \tau` (Yang et al. 2024).
@@ -149,6 +155,7 @@ def gla(logits: Array, *, temperature: float = 16.0) -> dict[str, Any]:
     return {"gk": log_sigmoid(xp, x) / divisor}
 
 
+@told_keywords
 @on_plain
 def hgrn2(f: Array) -> dict[str, Any]:
     r"""Return keys and gates of HGRN2, :math:`k = 1 - f` and :math:`g = \log f` (Qin et al. 2024).
@@ -183,6 +190,7 @@ def hgrn2(f: Array) -> dict[str, Any]:
     return {"k": 1 - f, "gk": xp.log(xp.where(wide < faint, wide + faint, wide)), "scale": 1.0}
 
 
+@told_keywords
 @on_plain
 def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:
     r"""Return Mamba-2's state space, :math:`S_t = e^{\Delta_t A} S_{t-1} + B_t (\Delta_t x_t)^T` (Dao and Gu 2024).
@@ -192,7 +200,7 @@ def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:
     x : (..., heads, n, e) array
         What enters the state.
     dt : (..., heads, n) array
-        Steps :math:`\Delta`, above 0.
+        Steps :math:`\Delta`, at least 0.
     a : (heads,) array
         The rate A of each head, below 0.
     b, c : (..., heads or 1, n, d) array
@@ -216,14 +224,30 @@ def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:
     array([1.    , 1.3679, 1.5032])
     """
     xp = namespace(x=x, dt=dt, a=a, b=b, c=c)
+    _check_groups(x, b, c)
     check_rows(x=(x, "ne"), dt=(dt, "n"), a=(a, ""), b=(b, "nd"), c=(c, "nd"))
     check_heads("dt", dt, a=a)
     if anywhere(a > 0):
         raise ParameterError("a must hold rates of at most 0; some are above")
+    if anywhere(dt < 0):
+        raise ParameterError("dt must hold steps of at least 0, as softplus makes them; some are below")
     v = xp.astype(dt[..., None] * x, x.dtype, copy=False)
     return {"q": c, "k": b, "v": v, "g": dt * a[..., None], "scale": 1.0}
 
 
+def _check_groups(x: Array, *rows: Array) -> None:
+    """Raise where rows are of groups of the heads of x, and lie beside them on one axis."""
+    heads = tuple(x.shape)[-3:-2]
+    for groups in (tuple(y.shape)[-3:-2] for y in rows):
+        if heads and groups and groups not in ((1,), heads) and 0 < groups[0] < heads[0] and not heads[0] % groups[0]:
+            each = heads[0] // groups[0]
+            raise ShapeError(
+                f"b and c have {groups[0]} groups of {each} of the {heads[0]} heads of x: give groups an axis, x "
+                f"(..., {groups[0]}, {each}, n, e), dt and a likewise, and b and c (..., {groups[0]}, 1, n, d)"
+            )
+
+
+@told_keywords
 @on_plain
 def rwkv6(r: Array, w: Array, k: Array, v: Array, u: Array) -> tuple[dict[str, Any], Array]:
     r"""Return RWKV-6 (Peng et al. 2024): :math:`o_t = (S_{t-1} + \mathrm{diag}(u) k_t v_t^T)^T r_t`, in two parts.
@@ -265,6 +289,7 @@ def rwkv6(r: Array, w: Array, k: Array, v: Array, u: Array) -> tuple[dict[str, A
     xp = namespace(r=r, w=w, k=k, v=v, u=u)
     check_rows(r=(r, "nd"), w=(w, "nd"), k=(k, "nd"), v=(v, "ne"))
     check_channels("k", k, u=u)
+    check_own_logs(w=w)
     bonus = xp.sum(r * u[..., None, :] * k, axis=-1, keepdims=True) * v
 
     def ahead(x: Array) -> Array:

@@ -5,10 +5,12 @@ from typing import Any
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._arrays.plain import on_plain
 from kernattn._runtime.checks import positive_number
+from kernattn._runtime.elsewhere import told_keywords
 from kernattn._sums.units import decay_rate
 from kernattn.attention.gates._checks import (
     check_channels,
     check_heads,
+    check_own_logs,
     check_rows,
     log_1p_exp,
     log_sigmoid,
@@ -16,6 +18,7 @@ from kernattn.attention.gates._checks import (
 )
 
 
+@told_keywords
 @on_plain
 def delta_net(b: Array, *, most: float = 1.0) -> dict[str, Any]:
     r"""Return how much DeltaNet replaces, :math:`\beta = c\, \sigma(b)` (Yang et al. 2024, "Parallelizing").
@@ -46,6 +49,7 @@ def delta_net(b: Array, *, most: float = 1.0) -> dict[str, Any]:
     return {"beta": factor * xp.exp(log_sigmoid(xp, x)), "l2_normalise": True}
 
 
+@told_keywords
 @on_plain
 def kda(a: Array, a_log: Array, dt_bias: Array, b: Array) -> dict[str, Any]:
     r"""Return the gates of Kimi Delta Attention (Kimi 2025): those of `softplus`, one for each channel of a key.
@@ -92,6 +96,7 @@ def kda(a: Array, a_log: Array, dt_bias: Array, b: Array) -> dict[str, Any]:
     return {"gk": logs, **delta_net(b)}
 
 
+@told_keywords
 @on_plain
 def gdn2(k: Array, v: Array, gk: Array, erase: Array, write: Array) -> dict[str, Any]:
     r"""Return Gated DeltaNet-2's rule (Hatamizadeh, Choi and Kautz 2026), which erases and writes by gates of channels.
@@ -129,6 +134,7 @@ def gdn2(k: Array, v: Array, gk: Array, erase: Array, write: Array) -> dict[str,
     return {"k": k, "v": xp.astype(write * v, v.dtype, copy=False), "gk": gk, "erase": (read, -k)}
 
 
+@told_keywords
 @on_plain
 def delta_product(q: Array, k: Array, v: Array, beta: Array, g: Array | None = None) -> dict[str, Any]:
     r"""Return DeltaProduct (Siems et al. 2025): h steps of the delta rule for each token, as n h tokens.
@@ -182,6 +188,7 @@ def delta_product(q: Array, k: Array, v: Array, beta: Array, g: Array | None = N
     return {**rows, **given, "l2_normalise": True}
 
 
+@told_keywords
 @on_plain
 def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array) -> dict[str, Any]:
     r"""Return RWKV-7's rule, :math:`S_t = (\mathrm{diag}(e^{w_t}) + b_t a_t^T) S_{t-1} + k_t v_t^T` (Peng et al. 2025).
@@ -216,4 +223,5 @@ def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array) -> dict[st
     """
     namespace(r=r, w=w, k=k, v=v, a=a, b=b)
     check_rows(r=(r, "nd"), w=(w, "nd"), k=(k, "nd"), v=(v, "ne"), a=(a, "nd"), b=(b, "nd"))
+    check_own_logs(w=w)
     return {"q": r, "k": k, "v": v, "gk": w, "erase": (a, b), "scale": 1.0}
