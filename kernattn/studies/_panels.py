@@ -88,6 +88,22 @@ def write_numbers(axis: Any, ticks: Sequence[float] | None = None) -> None:
         axis.minorticks_off()
 
 
+def write_short_logs(ax: Any) -> None:
+    """Write plain numbers along logarithmic axes of less than a decade, where Matplotlib writes 6 x 10^-1."""
+    from matplotlib.ticker import LogFormatterSciNotation
+
+    class Plain(LogFormatterSciNotation):
+        def __call__(self, x: float, pos: Any = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        if axis.get_scale() == "log" and high < 10 * low:
+            for part, each in (("major", axis.get_major_formatter()), ("minor", axis.get_minor_formatter())):
+                if isinstance(each, LogFormatterSciNotation):
+                    getattr(axis, f"set_{part}_formatter")(Plain(minor_thresholds=(1, 0.4)))
+
+
 def dodge(records: Sequence[Record], record: Record) -> float:
     """Return m, moved a little by the series, so that intervals of one m stand side by side on a log axis."""
     series = names([{"s": (r["estimator"], r["projection"])} for r in records], "s")

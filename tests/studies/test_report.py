@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from kernattn.cli import main
 from kernattn.cli._main import parser
@@ -27,6 +28,7 @@ from kernattn.studies import (
     run,
     study,
 )
+from kernattn.studies._panels import write_short_logs
 from kernattn.studies._records import seal, select
 from kernattn.studies._report.citations import cited_works
 from kernattn.studies._report.commands import study_command
@@ -326,6 +328,17 @@ def test_axes_of_ones_own_figures_are_chosen(mine, tmp_path, capsys):
         assert message in capsys.readouterr().err
     with pytest.raises(ParameterError, match="by must be one of map, flag"):
         figures(mine, across="m", by="m")
+
+
+def test_a_short_logarithmic_axis_has_plain_numbers():
+    ax = Figure().subplots()
+    ax.plot([1, 2], [0.3, 0.9])
+    ax.set(xscale="log", yscale="log", ylim=(0.25, 0.95))
+    write_short_logs(ax)
+    ax.figure.canvas.draw()
+    texts = [label.get_text() for label in ax.get_yticklabels(which="both") if label.get_text()]
+    assert set(texts) >= {"0.3", "0.6"}
+    assert not any("times" in text for text in texts)
 
 
 def test_a_figure_is_no_higher_than_a_page(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernattn._runtime.files import replace_text
+from kernattn.studies._panels import write_short_logs
 from kernattn.studies._presets.preset import Figure, Preset
 from kernattn.studies._presets.verdict import Verdict
 from kernattn.studies._records import Record, choose, names, read_config, select, spell
@@ -38,6 +39,8 @@ def draw_figure(figure: Figure, records: Sequence[Record], size: str = "screen")
             labelled.setdefault(label, handle)
     for panel in grid[len(values) :]:
         panel.remove()
+    for panel in grid[: len(values)]:
+        write_short_logs(panel)
     put_legend(whole, labelled)
     return whole
 

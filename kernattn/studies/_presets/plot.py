@@ -10,6 +10,7 @@ from typing import Any
 from kernattn._runtime.checks import checked_path, one_of, shown
 from kernattn._runtime.extras import require
 from kernattn.errors import ParameterError
+from kernattn.studies._panels import write_short_logs
 from kernattn.studies._presets.draw import draw_figure, split, write_figures
 from kernattn.studies._presets.folder import Study, of_this_version, read_study
 from kernattn.studies._presets.preset import Figure
@@ -128,6 +129,7 @@ def plot(
         if len(values) > 1:
             raise ParameterError(f"{name} has a panel for each of {several}; say which goes into ax")
         figure.draw(records, ax=ax)
+        write_short_logs(ax)
         return ax.figure
 
 
