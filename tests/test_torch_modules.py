@@ -2,6 +2,8 @@
 
 import io
 import runpy
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -100,6 +102,31 @@ def test_an_exported_module_needs_no_kernattn():
     torch.testing.assert_close(module(*given), FavorAttention(ka.kernels.Softmax(), D, 8, causal=True)(*given))
     with pytest.raises(ParameterError, match="backend must be None or one of"):
         LinearAttention(backend="fast")
+
+
+ELSEWHERE = """
+import sys, numpy as np, onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+given = np.load(sys.argv[2])
+out = session.run(None, {each.name: given[name] for each, name in zip(session.get_inputs(), "qkv", strict=True)})
+np.save(sys.argv[3], out[0])
+assert "kernattn" not in sys.modules and "torch" not in sys.modules
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # of PyTorch's exporter
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_module_runs_in_onnx_runtime_in_another_process(causal, tmp_path):
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    files = [str(tmp_path / name) for name in ("model.onnx", "given.npz", "out.npy")]
+    module = FavorAttention(ka.kernels.Softmax(), 16, 32, causal=causal, backend="reference").eval()
+    given = torch.randn(3, 2, 4, 20, 16, generator=torch.Generator().manual_seed(0)).unbind()
+    torch.onnx.export(module, given, files[0], dynamo=True, verbose=False)
+    np.savez(files[1], **{name: x.numpy() for name, x in zip("qkv", given, strict=True)})
+    subprocess.run([sys.executable, "-c", ELSEWHERE, *files], check=True, cwd=tmp_path)
+    np.testing.assert_allclose(np.load(files[2]), module(*given).detach().numpy(), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("learnable", [False, True])
