@@ -54,7 +54,9 @@ def decay_pairs(rows, room):
     size, sums, none = room.size, room.scores, room.logs.dtype.type(0)
     for j in range(0, size, lanes(sums)):
         since = every(load(sums, j), -np.inf)
-        for i in range(size):
+        for i in range(j):  # no token of these has come
+            store(every(since, 0), sums, i * size + j)
+        for i in range(j, size):
             log = room.logs[i] if 0 < i < rows else none
             since = where(bits_of(1 << i, j, sums), none, since + log)
             store(decayed(since), sums, i * size + j)

@@ -59,22 +59,24 @@ def _lie_well(x, step, rows, width, mask, normalise):
 
 
 @inner
-def _sum_of(x, at, step, rows, width):
+def sum_of_rows(x, at, step, rows, width):
     """Return the sum of absolute values of rows; NaN where it is not told at once that they are finite."""
     floats, _, kind = x
+    if kind == 0 and step == 0:
+        return rows * size_of_row(floats, at, width)
     if kind != 0 or step != width:
         return np.nan
     return size_of_row(floats, at, rows * width)
 
 
 @inner
-def _plain(given, own, start, rows, channels):
+def is_plain(given, own, start, rows, channels):
     """Are all these tokens there, of one sequence, with finite strengths, and decays that are numbers?"""
     at, step = row_of(own, DECAY, start), own[STEPS + DECAY]
     if given.mask.size > 0 or given.fresh.size > 0:
         return False
     if given_rows(given.logs):
-        if channels == 1 and not _sum_of(given.logs, at, step, rows, 1) < np.inf:
+        if channels == 1 and not sum_of_rows(given.logs, at, step, rows, 1) < np.inf:
             return False
         if channels > 1 and (step != channels or some_nan(given.logs, at, rows * channels)):
             return False
@@ -97,15 +99,15 @@ def _keep_scores(given, own, q, at_q, step_q, sizes, room, kept, sums):
     row, step, no_mask = room.row_d, own[STEPS + K], window(given.mask, 0, 0)
     for start in range(0, n, chunk):
         rows, at, i = min(chunk, n - start), row_of(own, K, start), start // chunk
-        sums[i] = _sum_of(given.k, at, step, rows, d)
-        keys, row_k = _rows(given.k, at, step, rows, d, no_mask, 0, given.normalise, room.keys, row)
+        sums[i] = sum_of_rows(given.k, at, step, rows, d)
+        keys, row_k = rows_of(given.k, at, step, rows, d, no_mask, 0, given.normalise, room.keys, row)
         at = at_q + start * step_q
-        queries, row_q = _rows(q, at, step_q, rows, d, no_mask, 0, given.normalise, room.queries, row)
+        queries, row_q = rows_of(q, at, step_q, rows, d, no_mask, 0, given.normalise, room.queries, row)
         dots(keys, 0, row_k, queries, 0, row_q, d, kept, i * room.size * room.size, room.size, rows, rows, True)
 
 
 @inner
-def _rows(x, at, step, rows, width, mask, mask_at, normalise, tile, row):
+def rows_of(x, at, step, rows, width, mask, mask_at, normalise, tile, row):
     """Return where rows lie that products read, and how far one is from the next: as given, or in a tile."""
     if _lie_well(x, step, rows, width, mask, normalise):
         return window(x[0], at, rows * width), step
@@ -173,7 +175,7 @@ def _read_chunk(
     _, d, e, channels, _ = sizes
     factors = whole(room.since)
     if channels == 1:
-        queries, row_q = _rows(q, at, step, rows, d, no_mask, 0, normalise, room.queries, room.row_d)
+        queries, row_q = rows_of(q, at, step, rows, d, no_mask, 0, normalise, room.queries, room.row_d)
         if kept.size > 0:
             fade(kept, 0, rows, room, room.scores)
         else:
@@ -224,9 +226,9 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
                 size = size_of_state(d, e, state, room)
             rows, known, i = min(most, n - start), again and start % chunk == 0, start // chunk
             at_k, at_v = row_of(own, K, start), row_of(own, V, start)
-            of_keys = sums[i] if known else _sum_of(given.k, at_k, own[STEPS + K], rows, d)
-            of_values = _sum_of(given.v, at_v, own[STEPS + V], rows, e)
-            told = of_keys < np.inf and of_values < np.inf and _plain(given, own, start, rows, channels)
+            of_keys = sums[i] if known else sum_of_rows(given.k, at_k, own[STEPS + K], rows, d)
+            of_values = sum_of_rows(given.v, at_v, own[STEPS + V], rows, e)
+            told = of_keys < np.inf and of_values < np.inf and is_plain(given, own, start, rows, channels)
             if not told:
                 rows = rows_of_one_chunk(given, own, start, rows, sizes)
                 if begins_anew(given, own, start, sizes):
@@ -244,13 +246,13 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
                 room.lack[c] = lacks[c]
             keys, row, step = whole(levels.keys), row_d, own[STEPS + K]
             if channels == 1:
-                keys, row = _rows(
+                keys, row = rows_of(
                     given.k, at_k, step, rows, d, given.mask, mask_at, given.normalise, room.keys, row_d
                 )  # fmt: skip
             else:
                 load_rows(given.k, at_k, step, rows, d, given.mask, mask_at, given.normalise, levels.keys, row_d)
             step = own[STEPS + V]
-            values, row_v = _rows(given.v, at_v, step, rows, e, given.mask, mask_at, False, room.written, row_e)
+            values, row_v = rows_of(given.v, at_v, step, rows, e, given.mask, mask_at, False, room.written, row_e)
             if channels == 1:
                 sum_logs(rows, channels, room)
                 decay_pairs(rows, room)

@@ -19,7 +19,7 @@ from kernattn.ops._numba.tiles.layout import (
     written,
 )
 from kernattn.ops.gated.cpu import begun_anew, flat_state, forgets_rows, work_of
-from kernattn.ops.gated_vjp import loops, reference, tokens_loops
+from kernattn.ops.gated_vjp import loops, plain_loops, reference, tokens_loops
 from kernattn.ops.gated_vjp.reference import Cotangents
 
 by_arrays = without_flags(reference.gated_vjp)
@@ -56,7 +56,8 @@ def gated_vjp(
     if read is None:
         given = begun_anew(given, plan, g, gk, key_mask)
         cotangents = loops.Found(*(written(x, dtype) for x in (dq, dk, dv, logs, strength, d_state)))
-        pull = partial(loops.pull_gates, plan.sizes, given, *reads, cotangents)
+        loop = plain_loops.pull_plain if beta is None and channels == 1 else loops.pull_gates
+        pull = partial(loop, plan.sizes, given, *reads, cotangents)
     else:
         into = (written(x, dtype) for x in (dq, dk, dv, logs, d_read, d_write, d_state))
         pull = partial(tokens_loops.pull_tokens, plan.sizes, given, *reads, tokens_loops.Found(*into))

@@ -78,7 +78,7 @@ def _fade(at, size, d, since, turned, of, starts):
 
 
 @phase
-def _pull_pairs(scores, strict, rows, room, back):
+def pull_pairs(scores, strict, rows, room, back):
     """Turn cotangents [j, i] of decayed pairs into those of pairs, 0 for i before j, and tell logs what they decay."""
     size, earlier = room.size, back.earlier
     for i in range(size):
@@ -109,7 +109,7 @@ def _pull_reading(turned, scores, strict, outs_at, rows, d, e, state, room, back
         x, y, since = window(back.out, i * row_e, e), window(back.outs, outs_at + i * row_e, e), room.since[i]
         for c in range(e):
             y[c] = since * x[c]
-    _pull_pairs(scores, strict, rows, room, back)
+    pull_pairs(scores, strict, rows, room, back)
     transpose(back.pairs, 0, size, rows, rows, back.turned_pairs, 0, size)
 
 
@@ -161,11 +161,16 @@ def pull_start(first, count, begun, rows, d, e, room, back):
 def end_heads(rows, d, room, back):
     """Turn the cotangents of keys into rows, and sum what each log is told."""
     transpose(back.of_keys, 0, room.size, d, rows, back.keys, 0, room.row_d)
-    told = room.total[0]
+    tell_logs(room.total[0], rows, back)
+
+
+@inner
+def tell_logs(told, rows, back):
+    """Add what each log is told by the decays that it is part of: of the state, `told`, to the end, from the start."""
     for s in range(rows):
         back.logs[s] += told
         told += back.ends[s]
-    told = back.strength.dtype.type(0)
+    told = back.logs.dtype.type(0)
     for step in range(rows):
         s = rows - 1 - step
         told += back.starts[s]

@@ -1,11 +1,11 @@
 """Rows of cotangents: of outputs, which are read, and of what a chunk has found, which are written."""
 
 from kernattn.ops._numba.codegen.compile import inner, phase
-from kernattn.ops._numba.codegen.halves import narrow
-from kernattn.ops._numba.codegen.memory import window
+from kernattn.ops._numba.codegen.halves import narrow, widen
+from kernattn.ops._numba.codegen.memory import copy, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import all_of, every, load, store
-from kernattn.ops._numba.tiles.rows import given_rows, read_row, wide_rows
+from kernattn.ops._numba.tiles.rows import given_rows, wide_rows
 from kernattn.ops.gated.loops import inverse_norm
 
 
@@ -33,8 +33,7 @@ def write_rows(tile, row, x, at, step, rows, d, mask, mask_at, normalise, units,
             for c in range(d):
                 y[c] = factor * (g[c] - unit[c] * along)
         elif kind == 0:
-            for c in range(d):
-                y[c] = g[c]
+            copy(tile, i * row, d, floats, to + i * d)
         if kind != 0:
             narrow(tile, i * row, d, bits, kind, to + i * d)
 
@@ -48,21 +47,33 @@ def load_cotangent(g_out, at, e, scale, out, to):
     if not given_rows(g_out):
         window(out, to, e)[:] = 0
         return False
-    read_row(g_out, at, e, out, to)
-    last = e // lanes(out) * lanes(out)
+    floats, bits, kind = g_out
+    if kind == 0:
+        return _scaled(floats, at, e, scale, out, to)
+    widen(bits, kind, at, e, out, to)
+    return _scaled(out, to, e, scale, out, to)
+
+
+@inner
+def _scaled(x, at, count, scale, out, to):
+    """Write a row times the scale; return whether it is anything but 0."""
+    last = count // lanes(out) * lanes(out)
     heard, silent = False, every(load(out, to), 0) == 0
-    for c in range(to, to + last, lanes(out)):
-        x = load(out, c)
-        silent = silent & (x == 0)
-        store(scale * x, out, c)
-    for c in range(to + last, to + e):
-        heard |= out[c] != 0
-        out[c] *= scale
+    for c in range(0, last, lanes(out)):
+        y = load(x, at + c)
+        silent = silent & (y == 0)
+        store(scale * y, out, to + c)
+    for c in range(last, count):
+        heard |= x[at + c] != 0
+        out[to + c] = scale * x[at + c]
     return heard or (last > 0 and not all_of(silent))
 
 
 @phase
 def load_cotangents(g_out, at, rows, e, scale, room, back, heard):
-    """Load the cotangents of outputs, and say which are heard."""
+    """Load the cotangents of outputs, and say which are heard; return whether some are not."""
+    silent = False
     for i in range(rows):
         heard[i] = load_cotangent(g_out, at + i * e, e, scale, back.out, i * room.row_e)
+        silent |= not heard[i]
+    return silent

@@ -67,6 +67,15 @@ def aligned(size, like):
 
 
 @inner
+def unset(size, like):
+    """Return a flat array of anything that begins at a cache line."""
+    unit = LINE // like.itemsize
+    memory = np.empty(size + unit, like.dtype)
+    skip = (LINE - memory.ctypes.data % LINE) % LINE // like.itemsize
+    return memory[skip : skip + size]
+
+
+@inner
 def copy(source, at, count, target, to):
     """Write elements at to at + count of a flat array to another, from `to` on."""
     last = count // lanes(target) * lanes(target)
