@@ -74,6 +74,29 @@ def test_queries_of_rows_without_a_cotangent_may_be_anything(rule, backend):
     assert np.isfinite(pulled(9, np.nan, g, None).v[:, 1]).all()
 
 
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("rule", RULES)
+def test_tokens_after_the_last_cotangent_may_be_anything(rule, backend):
+    """Huge keys, whose products overflow, and NaN: earlier gradients are those of the sequence that ends there."""
+    (q, k, v), options = draw(rule, "channel", dtype="float32", heads=(2, 1))
+    g, t = np.zeros((2, 1, N, E), "f4"), 21
+    g[0, :, :t] = g[1, :, : t - 4] = 1
+
+    def pulled(keys, values):
+        run, own = ka.gated_linear_attention, {**options, "backend": backend}
+        return ka.vjp(run, q, keys, values, **own)[1]((g, None))
+
+    wanted = pulled(k, v)
+    for number in (1e20, 3e38, np.nan):
+        far_k, far_v = k.copy(), v.copy()
+        far_k[0, :, t:], far_v[1, :, t - 4 :] = number, number
+        with np.errstate(all="ignore"):
+            found = pulled(far_k, far_v)
+        for name in ("q", "k", "v", "gk"):
+            close(getattr(found, name), getattr(wanted, name), 1e-6)
+        assert not found.k[0, :, t:].any()
+
+
 def test_float32_gradients_at_strong_gates():
     """The cotangent of a gate is a sum of what it decays: at g = -20 it is 1e-9 of others', and right."""
     (q, k, v), options = draw("delta", "scalar", n=200, heads=(1, 1))

@@ -78,36 +78,69 @@ def gated(
     """Return the outputs of all tokens, and the state after the last."""
     xp = namespace(v=v)
     tokens = lower(xp, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
-    chunks = compute_chunks(xp, tokens, state, chunk_size(xp, tokens, state))
+    chunks = compute_chunks(xp, tokens, state, alike=True)
     return xp.astype(xp.concat([chunk.out for chunk in chunks], axis=-2), v.dtype, copy=False), chunks[-1].after
 
 
-def chunk_size(xp: ModuleType, tokens: Tokens, state: Array | None) -> int:
-    """Return how many tokens a chunk has: one where some do not see others that may be NaN, or are.
+def compute_chunks(xp: ModuleType, tokens: Tokens, state: Array | None, *, alike: bool = False) -> list[Chunk]:
+    """Return all chunks, one after the other.
 
-    Products of a chunk have zeros there, and zero times NaN is NaN. Traced arrays cannot tell.
+    From the first token on that is not finite, or writes what is not, each token is a chunk: products of a chunk have
+    zeros where a token does not see another, and zero times NaN is NaN. Traced arrays cannot tell. With `alike`, a
+    chunk that ends early is computed as a whole one, so that its rows keep their bits.
     """
-    rows = (tokens.k, tokens.v, tokens.a, tokens.b, state)
-    apart = tokens.fresh is not None or any(x is not None and anywhere(~xp.isfinite(x)) for x in rows)
-    return 1 if apart or anywhere(xp.isnan(tokens.decay)) else CHUNK
-
-
-def compute_chunks(xp: ModuleType, tokens: Tokens, state: Array | None, size: int) -> list[Chunk]:
-    """Return all chunks, one after the other."""
     after = zeros(xp, (tokens.q.shape[-1], tokens.v.shape[-1]), tokens.v.dtype, tokens.v) if state is None else state
-    chunks = []
-    for start in range(0, tokens.q.shape[-2], size):
-        chunk = cut(tokens, start, size)
-        chunks.append(compute_chunk(xp, chunk, left_over(xp, chunk, after)))
-        after = chunks[-1].after
+    n, start, chunks = tokens.q.shape[-2], 0, list[Chunk]()
+    sound = 0 if tokens.fresh is not None else finite_tokens(xp, tokens, state)
+    while start < n:
+        whole = min(CHUNK, n - start)
+        rows = max(1, min(whole, sound - start))
+        part = cut(tokens, start, rows)
+        longer = _lengthen(xp, part, whole) if alike and start < sound else part
+        chunk = compute_chunk(xp, longer, left_over(xp, part, after))
+        if sound > start and anywhere(~xp.isfinite(chunk.after)):
+            written = rows if chunk.r is None else _first(xp, ~xp.isfinite(chunk.r))
+            sound = start
+            if written < rows and rows > 1:
+                sound += written
+                continue
+        chunks.append(chunk._replace(out=chunk.out[..., :rows, :]))
+        start, after = start + rows, chunk.after
     return chunks
+
+
+def finite_tokens(xp: ModuleType, tokens: Tokens, state: Array | None) -> int:
+    """Return how many tokens come before one that is not finite, none after a state that is not."""
+    if state is not None and anywhere(~xp.isfinite(state)):
+        return 0
+    spoiled = [~xp.isfinite(x) for x in (tokens.k, tokens.v, tokens.a, tokens.b) if x is not None]
+    return min(_first(xp, x) for x in (*spoiled, xp.isnan(tokens.decay)))
+
+
+def _first(xp: ModuleType, condition: Array) -> int:
+    """Return the first row of (..., n, c) in which a condition is true somewhere, n where it is nowhere."""
+    if not anywhere(condition):
+        return int(condition.shape[-2])
+    rows = xp.any(condition, axis=tuple(axis for axis in range(condition.ndim) if axis != condition.ndim - 2))
+    return int(xp.argmax(xp.astype(rows, xp.int32)))
+
+
+def _lengthen(xp: ModuleType, tokens: Tokens, rows: int) -> Tokens:
+    """Return a chunk of so many rows, of which the last ones are zeros: nothing fades, and nothing is written."""
+
+    def longer(x: Array | None) -> Array | None:
+        if x is None or x.shape[-2] == rows:
+            return x
+        return xp.concat([x, zeros(xp, (*x.shape[:-2], rows - x.shape[-2], x.shape[-1]), x.dtype, x)], axis=-2)
+
+    return Tokens(*map(longer, tokens))
 
 
 def left_over(xp: ModuleType, tokens: Tokens, state: Array) -> Array:
     """Return the state at the start of a chunk; of one token, with 0 in channels that let nothing remain of it."""
     if tokens.decay.shape[-2] > 1:
         return state
-    forgets = tokens.decay == -xp.inf
+    forgets = xp.exp(tokens.decay) == 0
     if tokens.a is not None:
         forgets = forgets & (tokens.a == 0)
     return xp.where(xp.matrix_transpose(forgets), 0.0, state)

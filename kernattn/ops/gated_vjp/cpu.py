@@ -30,6 +30,9 @@ def gated_vjp(
     write: Array | None, scale: float, l2_normalise: bool, state: Array | None, key_mask: Array | None,
     segment_ids: Array | None, out: Array | None, after: Array | None,
 ) -> Cotangents:  # fmt: skip
+    key_mask = reference.heard_tokens(
+        np, out, after, key_mask, reference.lead_of(k, v, g, gk, beta, read, write)
+    )  # fmt: skip
     if read is None and forgets_rows(g, gk, k, v, state):
         return by_arrays(
             q, k, v, g, gk, beta, read, write, scale, l2_normalise, state, key_mask, segment_ids, out, after

@@ -13,7 +13,7 @@ from kernattn.ops._cuda.maps import operand
 from kernattn.ops._cuda.sizes import C_TYPES, REALS, ceil_div, pieces, row_length
 from kernattn.ops.gated.gpu import PAIR, SIZE, WARPS, GatedCode, chunk_bytes, widths, work_of
 from kernattn.ops.gated.reference import Tokens
-from kernattn.ops.gated_vjp.reference import Cotangents, heard_queries, raise_tokens
+from kernattn.ops.gated_vjp.reference import Cotangents, heard_queries, heard_tokens, lead_of, raise_tokens
 from kernattn.ops.gated_vjp.reference import gated_vjp as reference
 
 GROUP = 8  # windows of 16 tokens between states that are kept for good
@@ -52,6 +52,8 @@ def gated_vjp(
     segment_ids: Array | None, out: Array | None, after: Array | None,
 ) -> Cotangents:  # fmt: skip
     """Leave states without room in shared memory to array operations."""
+    real_out = None if out is None else out.astype("f8" if out.dtype == "f8" else "f4", copy=False)
+    key_mask = heard_tokens(cupy, real_out, after, key_mask, lead_of(k, v, g, gk, beta, read, write))
     heard = _heard(q, out)
     others = k, v, g, gk, beta, read, write, scale, l2_normalise, state, key_mask, segment_ids
     work = work_of(heard, *others)

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace
 from kernattn._sums.cotangents import sum_onto
 from kernattn.ops.gated.reference import (
     Chunk,
     Tokens,
-    chunk_size,
     compute_chunks,
     cut,
     fade,
@@ -42,19 +41,20 @@ def gated_vjp(
     xp = namespace(v=v)
     dtype = accumulation_dtype(xp, v)
     out = None if out is None else xp.astype(out, dtype, copy=False)
+    key_mask = heard_tokens(xp, out, after, key_mask, lead_of(k, v, g, gk, beta, read, write))
     heard = heard_queries(xp, xp.astype(q, dtype, copy=False), out)
     tokens = lower(xp, heard, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
-    size = chunk_size(xp, tokens, state)
-    chunks = compute_chunks(xp, tokens, state, size)
+    chunks = compute_chunks(xp, tokens, state)
     g_state = xp.zeros_like(chunks[-1].after) if after is None else after
-    sides: list[Tokens] = []
+    sides, stop = list[Tokens](), tokens.q.shape[-2]
     for at in reversed(range(len(chunks))):
-        start = at * size
+        rows = chunks[at].out.shape[-2]
+        start, stop = stop - rows, stop - rows
         before = chunks[at - 1].after if at else xp.zeros_like(chunks[0].after) if state is None else state
         g_out = xp.zeros_like(chunks[at].out)
         if out is not None:
-            g_out = out[..., start : start + g_out.shape[-2], :]
-        chunk = cut(tokens, start, size)
+            g_out = out[..., start : start + rows, :]
+        chunk = cut(tokens, start, rows)
         side, g_state = pull_chunk(xp, chunk, chunks[at], left_over(xp, chunk, before), g_out, g_state)
         sides.append(side)
     whole = Tokens(*(None if x[0] is None else xp.concat(x[::-1], axis=-2) for x in zip(*sides, strict=True)))
@@ -69,6 +69,40 @@ def heard_queries(xp: ModuleType, q: Array, out: Array | None) -> Array:
         return xp.zeros_like(q)
     heard = xp.any(out != 0, axis=-1, keepdims=True)
     return q if isinstance(q, np.ndarray) and heard.all() else xp.where(heard, q, xp.zeros_like(q))
+
+
+def lead_of(
+    k: Array, v: Array, g: Array | None, gk: Array | None, beta: Array | None, read: Array | None, write: Array | None
+) -> tuple[int, ...]:
+    """Return the leading axes of states."""
+    leads = [tuple(x.shape[:-2]) for x in (k, v, gk, read, write) if x is not None]
+    return np.broadcast_shapes(*leads, *(tuple(x.shape[:-1]) for x in (g, beta) if x is not None))
+
+
+def heard_tokens(
+    xp: ModuleType, out: Array | None, after: Array | None, key_mask: Array | None, lead: tuple[int, ...]
+) -> Array | None:
+    """Return the mask without tokens of which nothing that has a cotangent knows: what stands there may be anything.
+
+    They come after the last output of a head that has one, where the state has none.
+    """
+    if out is None:
+        return key_mask
+
+    def told(x: Array, axes: tuple[int, ...], tail: int) -> Array:
+        """Return how many readers of each head have a cotangent that is not 0 along these axes."""
+        count = xp.astype(xp.any(x != 0, axis=axes), xp.int32)
+        return sum_onto(xp, count, (*lead, *count.shape[count.ndim - tail :]))
+
+    last = told(out[..., -1:, :], (-1,), 1)
+    if after is not None:
+        last = last + told(after, (-2, -1), 0)[..., None]
+    if not anywhere(last == 0):
+        return key_mask
+    heard = xp.flip(xp.cumulative_sum(xp.flip(told(out, (-1,), 1), axis=-1), axis=-1), axis=-1)
+    if after is not None:
+        heard = heard + told(after, (-2, -1), 0)[..., None]
+    return heard > 0 if key_mask is None else (heard > 0) & key_mask
 
 
 def pull_chunk(xp: ModuleType, tokens: Tokens, chunk: Chunk, state: Array, g_out: Array, g_after: Array) -> Sides:
