@@ -168,7 +168,7 @@ def test_a_delta_rule_that_overflows_leaves_the_past(gate):
 @pytest.mark.parametrize("rule", ["decay", "delta"])
 @pytest.mark.parametrize("late", [np.nan, np.inf, 1e30])
 def test_resets_of_channels_and_rows_that_are_not_finite_leave_the_past(rule, late, backend):
-    """Channels reset, and rows of both heads are spoiled: outputs before keep every bit, and those of a shorter call."""
+    """Channels reset, rows of both heads are spoiled: outputs before keep every bit, as those of a shorter call do."""
     (q, k, v), options = draw(rule, "channel", n=40, dtype="float32", heads=(2, 1))
     options["gk"][0, :, 3::7, :2] = -np.inf
     before, _ = ka.gated_linear_attention(q, k, v, **options, backend=backend)

@@ -137,6 +137,11 @@ def test_blind_to_the_future_and_to_what_was_forgotten(cupy, gate, name, axis):
         other["v"][..., 30:, :], other["k"][..., 30:, :] = late, -other["k"][..., :20, :]
         after, _ = run(rounded(cupy, other, "float32")[0])
         np.testing.assert_array_equal(to64(after)[..., :30, :], to64(before)[..., :30, :])
+    for late in (1e20, 3e38):  # what these keys write is no float
+        far = given | {"k": given["k"].copy()}
+        far["k"][..., 37:, :] = late
+        after, _ = run(rounded(cupy, far, "float32")[0])
+        np.testing.assert_array_equal(to64(after)[..., :37, :], to64(before)[..., :37, :])
     wild = given | {"v": given["v"].copy(), name: given[name].copy()}
     wild["v"][..., 7, 1] = np.nan
     np.moveaxis(wild[name], axis, 0)[23] = -np.inf

@@ -111,6 +111,7 @@ struct Chunk {
             }
             if (i < count && rows.begins(i)) stops[i] = 1;
             row_q[i] = row_k[i] = Acc(1);
+            overflowed(i) = Acc(0);
         }
         if (CHANNELS) {
             for (int i = threadIdx.x; i < C * wide; i += blockDim.x) {
@@ -290,9 +291,18 @@ struct Chunk {
 #pragma unroll
         for (int i = 0; i < DEPTH; ++i) {
             u[i * v_row + column] = narrow<E>(y[i]);
+            if (RULE && !finite(Acc(widen(u[i * v_row + column])))) overflowed(i % C) = Acc(1);
             const Acc tail = CHANNELS ? Acc(1) : between[(count - 1) * C + i % C];
             left[i * v_row + column] = narrow<E>(i % C < count ? fade(tail, y[i]) * (i < C ? row_k[i] : Acc(1)) : Acc(0));
         }
+    }
+
+    // Does a token write what is no float? In the room between rows of `known`.
+    __device__ __forceinline__ Acc& overflowed(int i) const { return known[i * s_row + EB]; }
+    __device__ __forceinline__ int finite_rows(int count) const {
+        for (int i = 0; i < count; ++i)
+            if (overflowed(i) != Acc(0)) return i;
+        return count;
     }
 
     // The state at the end: decayed, and with what tokens write by `keys`. A warp has strips of 16 channels.

@@ -82,10 +82,11 @@ chunks(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, con
     x.carve(carver);
     x.start(given, resumed ? entry : at[STATE_AT], column0);
 
+    int most = C;
     for (long long row = from; row < n;) {
         __syncthreads();
         Acc values[C], own[2][4];
-        const int loaded = int(min(n - row, static_cast<long long>(C)));
+        const int loaded = int(min(n - row, static_cast<long long>(most)));
         x.rows = Rows(given, at, row);
         x.rows.v += column0;
         x.load(given, values, loaded);
@@ -108,6 +109,12 @@ chunks(const X* q, const X* k, const X* v, const Acc* logs, const Acc* beta, con
         if (threadIdx.x < EB) x.substitute(values, count);
         for (int i = threadIdx.x; i < C; i += blockDim.x) x.stops[i] = x.alone[i] = 0;
         __syncthreads();
+        const int fine = RULE ? x.finite_rows(count) : count;
+        most = C;
+        if (fine < count && count > 1) {  // zeros of a chunk's products times what overflowed are no zeros
+            most = max(fine, 1);
+            continue;
+        }
         if (warp_index() < pieces) {
             const int g = lane_index() / 4, first = warp_index() * 16 + lane_index() % 4 * 2;
 #pragma unroll
