@@ -6,7 +6,6 @@ import inspect
 import sys
 from collections.abc import Callable
 from functools import wraps
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -75,7 +74,7 @@ class Place(NamedTuple):
 
 
 class Acceleration:
-    """What `accelerate` replaced, until `undo` is called or its `with` statement ends.
+    """What kernattn stands for: a `with` statement puts back what its call replaced, and `undo` everything.
 
     Attributes
     ----------
@@ -85,34 +84,38 @@ class Acceleration:
         Functions that were left, and why.
     """
 
-    def __init__(self, places: list[Place], left: dict[str, str]) -> None:
-        self._places, self.replaced, self.left = places, tuple(map(str, places)), left
+    def __init__(self, places: list[Place], new: list[Place], left: dict[str, str]) -> None:
+        self._places, self._new, self.replaced, self.left = places, new, tuple(map(str, places)), left
 
     def undo(self) -> None:
         """Put the model family's own functions back, whichever call replaced them."""
-        for place in self._places:
-            place.set(getattr(place.get(), OWN, place.get()))
+        _put_back(self._places)
 
     def __enter__(self) -> Acceleration:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.undo()
+        _put_back(self._new)
 
     def __repr__(self) -> str:
         left = "".join(f"; not for {name}: {why}" for name, why in self.left.items())
         return f"<kernattn stands for {', '.join(self.replaced)}{left}>"
 
 
+def _put_back(places: list[Place]) -> None:
+    for place in places:
+        place.set(getattr(place.get(), OWN, place.get()))
+
+
 def accelerate(model: nn.Module) -> Acceleration:
     r"""Let compiled loops run the gated attention of a model of transformers on the CPU, for its whole family.
 
     transformers has a reference in PyTorch for layers of gated linear attention, which it calls unless flash-linear-
-    attention, mamba_ssm or causal_conv1d is installed. The names under which the model's module finds these functions
-    are set to kernattn's: the gated delta rule (Qwen3-Next, Qwen3.5, OLMo Hybrid), Kimi Delta Attention (Kimi Linear),
-    Mamba-2 (Mamba-2, Bamba, Falcon-H1, and others that share its layer), lightning attention (MiniMax), and the short
-    convolutions before them. Results differ by rounding. Gradients, caches and `generate` work as before. Functions of
-    an installed package are left alone, and so are calls on tensors that are not in host memory, and export.
+    attention, mamba_ssm or causal_conv1d can be imported. The names under which the model's module finds these
+    functions are set to kernattn's: the gated delta rule (Qwen3-Next, Qwen3.5, OLMo Hybrid), Kimi Delta Attention (Kimi
+    Linear), Mamba-2 (Mamba-2, Bamba, Falcon-H1, and others that share its layer), lightning attention (MiniMax), and
+    the short convolutions before them. Results differ by rounding. Gradients, caches and `generate` work as before.
+    Functions of these packages are left alone, and so are calls on tensors that are not in host memory, and export.
 
     Parameters
     ----------
@@ -122,8 +125,8 @@ def accelerate(model: nn.Module) -> Acceleration:
     Returns
     -------
     Acceleration
-        What was replaced and what was not; `undo` puts it back, as does leaving its `with` statement. A second call
-        changes nothing.
+        What kernattn stands for and what was left; `undo` puts the family's own functions back. A second call changes
+        nothing. Leaving its `with` statement puts back what this call replaced: within another one, nothing.
 
     Raises
     ------
@@ -165,19 +168,24 @@ def accelerate(model: nn.Module) -> Acceleration:
     places = [at for at in swapped if at not in left]
     if not places:
         raise ParameterError(f"{name} is left alone: {'; '.join(sorted(set(left.values())))}")
-    for at in places:
-        if not hasattr(own := at.get(), OWN):
-            at.set(_standing_for(own, SWAPS[at.name].ours))
-    return Acceleration(places, {str(at): why for at, why in left.items()})
+    new = [at for at in places if not hasattr(at.get(), OWN)]
+    for at in new:
+        at.set(_standing_for(at.get(), SWAPS[at.name].ours))
+    return Acceleration(places, new, {str(at): why for at, why in left.items()})
 
 
 def _reason(at: Place) -> str | None:
     """Return why a function is left alone; None where it is not."""
     ours, package = SWAPS[at.name]
-    if package is not None and find_spec(package) is not None:
+    if package is not None and _is_imported(package):
         return f"the model runs the installed {package}"
     unknown = _names(at.get()) - _names(ours) - UNNAMED
     return f"it takes {', '.join(sorted(unknown))}, which kernattn does not know" if unknown else None
+
+
+def _is_imported(package: str) -> bool:
+    """Whether transformers could import a package: it tries before a model's module stands. A bare folder is none."""
+    return getattr(sys.modules.get(package), "__file__", None) is not None
 
 
 def _names(function: Callable[..., Any]) -> set[str]:

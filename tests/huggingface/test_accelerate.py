@@ -119,7 +119,7 @@ def test_a_family_has_its_own_functions_back():
 def install(monkeypatch, *packages):
     for name in packages:
         module = ModuleType(name)
-        module.__spec__ = ModuleSpec(name, None)
+        module.__spec__, module.__file__ = ModuleSpec(name, None), f"{name}/__init__.py"
         monkeypatch.setitem(sys.modules, name, module)
 
 
@@ -140,6 +140,28 @@ def test_installed_packages_are_left_alone(monkeypatch):
         ParameterError, match=r"Mamba2ForCausalLM is left alone: .*the installed causal_conv1d; .* mamba_ssm"
     ):
         accelerate(make("Mamba2"))
+
+
+@pytest.mark.parametrize("folder", ["fla", "mamba_ssm"])
+def test_folders_that_only_bear_a_packages_name_are_none(monkeypatch, tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    with accelerate(make("Qwen3Next" if folder == "fla" else "Mamba2")) as handle:
+        assert not handle.left
+
+
+def test_a_statement_within_another_leaves_what_that_replaced():
+    model = make("Mamba2")
+    module = module_of(model)
+    own = dict(vars(module))
+    with accelerate(model):
+        once = dict(vars(module))
+        with accelerate(model) as inner:
+            assert len(inner.replaced) == 4
+        assert vars(module) == once
+        inner.undo()
+        assert vars(module) == own
+    assert vars(module) == own
 
 
 def test_functions_with_arguments_that_nobody_here_knows_are_left_alone(monkeypatch):
