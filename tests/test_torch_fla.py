@@ -317,6 +317,29 @@ def _told(default, defaults):
     return "=1.0" if type(default) is float else defaults[default]
 
 
+def test_arguments_without_a_default_are_needed():
+    """None stands for a default where there is one; elsewhere a rule would run without the part that is missing."""
+    rows, numbers = draw(1, 3, 2, 5), -draw(1, 3, 2).exp()
+    every = dict.fromkeys(("q", "k", "v", "r", "a", "b", "kk"), rows) | {"beta": -numbers, "u": rows[0, 0]}
+    for name in set(fla.__all__) - {
+        "mamba_chunk_scan_combined",
+        "selective_state_update",
+        "causal_conv1d_fn",
+        "causal_conv1d_update",
+    }:
+        taken = inspect.signature(getattr(fla, name)).parameters.values()
+        needed = [x.name for x in taken if x.default is x.empty and x.kind is x.POSITIONAL_OR_KEYWORD]
+        by_head = name == "chunk_gated_delta_rule"
+        given = every | {"g": numbers if by_head else -rows.exp(), "w": -rows.exp(), "layer_idx": 0, "num_layers": 2}
+        given = {each: given[each] for each in needed}
+        getattr(fla, name)(**given)
+        for each in given.keys() - {"layer_idx", "num_layers"} - ({"g"} if by_head else set()):
+            with pytest.raises(DTypeError, match=f"^{each} must be a tensor; got NoneType"):
+                getattr(fla, name)(**given | {each: None})
+    with pytest.raises(DTypeError, match="g must be a tensor"):
+        fla.chunk_gated_delta_rule(rows, rows, rows, None, -numbers, use_gate_in_kernel=True, A_log=numbers[0, 0])
+
+
 def test_narrow_tensors(given):
     """bfloat16 with gates in float32, or in bfloat16; the state is float32."""
     q, k, v, g, _, beta, _ = given

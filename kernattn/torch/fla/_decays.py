@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.attention import gates
-from kernattn.torch.fla._layout import run
+from kernattn.torch.fla._layout import check_tensors, run
 
 
 def chunk_simple_gla(
@@ -73,6 +73,7 @@ def chunk_gla(
 
     Arguments are those of `chunk_gated_delta_rule`, but g is (B, T, H, K).
     """
+    check_tensors({"g": g})
     return run(
         q, k, v, gk=g, names={"gk": "g"}, scale=scale, initial_state=initial_state,
         output_final_state=output_final_state, state_v_first=state_v_first, cu_seqlens=cu_seqlens,
@@ -185,10 +186,12 @@ def fused_recurrent_lightning_attn(
 
 
 def _of_retention(q: Tensor) -> Tensor:
+    check_tensors({"q": q})
     logs: Tensor = gates.retention(q.shape[2], like=q)["g"]
     return logs[:, 0]
 
 
 def _of_lightning(q: Tensor, layer: int, layers: int) -> Tensor:
+    check_tensors({"q": q})
     heads = torch.arange(q.shape[2], dtype=accumulation_dtype(torch, q), device=q.device)
     return -(8 / q.shape[2] * (1 - layer / layers)) * heads

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from kernattn.torch.fla._layout import gate, run, strength
+from kernattn.torch.fla._layout import check_tensors, gate, run, strength
 
 
 def chunk_gated_delta_rule(
@@ -161,6 +161,7 @@ def chunk_kda(
     `use_gate_in_kernel` and a `lower_bound` l, the gate is :math:`l\,\sigma(e^A (g + b))`, and A may be left out.
     `safe_gate` and `disable_recompute` change no result; `return_intermediate_states` is not supported.
     """
+    check_tensors({"g": g})
     return run(
         q, k, v, gk=gate(g, A_log, dt_bias, lower_bound) if use_gate_in_kernel else g, names={"gk": "g"},
         beta=strength(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval), scale=scale, initial_state=initial_state,
@@ -191,6 +192,7 @@ def fused_recurrent_kda(
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Like `chunk_kda`, in another order of arguments."""
+    check_tensors({"g": g})
     return run(
         q, k, v, gk=gate(g, A_log, dt_bias, lower_bound) if use_gate_in_kernel else g, names={"gk": "g"},
         beta=strength(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval), scale=scale, initial_state=initial_state,
@@ -216,6 +218,7 @@ def chunk_delta_rule(
 
     Arguments are those of `chunk_gated_delta_rule`.
     """
+    check_tensors({"beta": beta})
     return run(
         q, k, v, beta=beta, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
         use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel, cu_seqlens=cu_seqlens, **others,
@@ -241,4 +244,5 @@ def fused_recurrent_delta_rule(
 
 
 def _ones(v: Tensor) -> Tensor:
+    check_tensors({"v": v})
     return v.new_ones(v.shape[:3])

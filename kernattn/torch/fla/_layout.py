@@ -55,8 +55,8 @@ def run(
         state_v_first = transpose_state_layout
     a, b = (None, None) if erase is None else erase
     given = {"q": q, "k": k, "v": v, "g": g, "gk": gk, "beta": beta, "a": a, "b": b}
-    arrays = {name: x for name, x in given.items() if x is not None}
-    _check_tensors(arrays if initial_state is None else {**arrays, "initial_state": initial_state}, names)
+    arrays = {name: x for name, x in given.items() if x is not None or name in ("q", "k", "v")}
+    check_tensors(arrays if initial_state is None else {**arrays, "initial_state": initial_state}, names)
     _check(arrays, constant, names)
     wide = accumulation_dtype(torch, q)
     arrays |= {name: x.to(wide) for name, x in arrays.items() if x.dtype != wide and name not in ("q", "k", "v")}
@@ -184,12 +184,12 @@ def _refuse(others: dict[str, Any]) -> None:
             raise ParameterError(f"{name} is not among what gated linear attention can do here; {hint}")
 
 
-def _check_tensors(given: dict[str, Any], names: dict[str, str]) -> None:
+def check_tensors(given: dict[str, Any], names: dict[str, str] | None = None) -> None:
     """Raise where something is no tensor."""
     for name, x in given.items():
         if not isinstance(x, Tensor):
             hint = "; give its array, state.s" if isinstance(x, GatedState) else ""
-            raise DTypeError(f"{names.get(name, name)} must be a tensor; got {type(x).__name__}{hint}")
+            raise DTypeError(f"{(names or {}).get(name, name)} must be a tensor; got {type(x).__name__}{hint}")
 
 
 def _check(arrays: dict[str, Tensor], constant: Tensor | None, names: dict[str, str]) -> None:
@@ -232,10 +232,11 @@ def _check_packed(cu_seqlens: Tensor, q: Tensor) -> int:
     return len(cu_seqlens) - 1
 
 
-def gate(g: Tensor, a_log: Tensor | None, dt_bias: Tensor | None, lower_bound: float | None = None) -> Tensor:
+def gate(g: Any, a_log: Tensor | None, dt_bias: Tensor | None, lower_bound: float | None = None) -> Tensor:
     r"""Return :math:`-e^A \log(1 + e^{g + b})`, or :math:`l\,\sigma(e^A (g + b))` of a lower bound l; no A is 0."""
     if a_log is None and lower_bound is None:
         raise ParameterError("use_gate_in_kernel=True needs A_log, the logarithm of each head's rate")
+    check_tensors({"g": g})
     wide = accumulation_dtype(torch, g)
     heads, channels = g.shape[2], g.shape[3:]
     own = 1.0 if a_log is None else decay_rate(a_log.to(wide)).reshape(heads, *(1 for _ in channels))
@@ -247,6 +248,7 @@ def gate(g: Tensor, a_log: Tensor | None, dt_bias: Tensor | None, lower_bound: f
 
 def strength(beta: Tensor, use_sigmoid: bool, allow_neg_eigval: bool) -> Tensor:
     """Return beta, or its sigmoid, which is doubled where eigenvalues may be negative."""
+    check_tensors({"beta": beta})
     if not use_sigmoid:
         if allow_neg_eigval:
             raise ParameterError("allow_neg_eigval=True needs use_beta_sigmoid_in_kernel=True")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.errors import ShapeError
-from kernattn.torch.fla._layout import run
+from kernattn.torch.fla._layout import check_tensors, run
 
 NAMES = {"q": "r", "gk": "w"}
 
@@ -55,6 +55,7 @@ def _before_its_token(
     output_final_state: bool, reverse: bool, cu_seqlens: Tensor | None, others: dict[str, Any],
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Read each token's state one place early: a token of nothing goes ahead of each sequence."""
+    check_tensors({"r": r, "k": k, "v": v, "w": w, "u": u})
     if r.ndim != 4 or u.shape != r.shape[2:]:
         raise ShapeError(f"r must be (B, T, H, K) and u (H, K); got shapes {tuple(r.shape)} and {tuple(u.shape)}")
     t, sequences = r.shape[1], 1
@@ -101,6 +102,7 @@ def chunk_rwkv7(
     w (B, T, H, K) has logs of decays; r, k, a and b are of that shape. Arguments are otherwise those of
     `chunk_gated_delta_rule`, but for the scale, which is 1 by default.
     """
+    check_tensors({"w": w, "a": a, "b": b})
     return run(
         r, k, v, gk=w, erase=(a, b), names=NAMES, scale=scale, initial_state=initial_state,
         output_final_state=output_final_state, cu_seqlens=cu_seqlens, cp_context=cp_context, **others,
@@ -121,6 +123,7 @@ def fused_recurrent_rwkv7(
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
     r"""Like `chunk_rwkv7`, with :math:`K^{-1/2}` for the scale and states returned by default."""
+    check_tensors({"w": w, "a": a, "b": b})
     return run(
         r, k, v, gk=w, erase=(a, b), names=NAMES, scale=scale, initial_state=initial_state,
         output_final_state=output_final_state, cu_seqlens=cu_seqlens, **others,
@@ -142,6 +145,7 @@ def fused_mul_recurrent_rwkv7(
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Like `chunk_rwkv7` with a = -kk and b = kk a; with `reverse`, from the last token to the first."""
+    check_tensors({"w": w, "kk": kk, "a": a})
     return run(
         r, k, v, gk=w, erase=(-kk, kk * a), names=NAMES, scale=scale, initial_state=initial_state,
         output_final_state=output_final_state, reverse=reverse, cu_seqlens=cu_seqlens, **others,
