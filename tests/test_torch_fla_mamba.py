@@ -1,5 +1,7 @@
 """Mamba-2's scan and short convolutions by the names of their packages, against loops over tokens in float64."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch.nn.functional import silu, softplus
@@ -100,6 +102,33 @@ def test_steps_go_on_where_a_scan_ends(expanded, groups, dtype, tolerance):
     near(state, last, tolerance)
 
 
+@pytest.mark.parametrize("more", [None, [0, 0, 1, 1, 2, 2, 2, 3, 3]])
+@pytest.mark.parametrize(("bounds", "first"), [([0, 4, 4, 9], 0), ([0, 0, 2, 9], 1)])
+def test_packed_sequences_have_states_of_their_own(bounds, first, more):
+    made = {name: y[:1, :9] if y.ndim > 2 and y.shape[1] == T else y for name, y in inputs(2, torch.float64).items()}
+    given = made | {"initial_states": made["initial_states"][:1]}
+    leaves = [given[name].requires_grad_() for name in ("x", "dt", "A", "B", "initial_states")]
+    ids = torch.bucketize(torch.arange(9), torch.tensor(bounds[1:]), right=True)
+    runs = ids if more is None else 10 * ids + torch.tensor(more)
+    options = {"seq_idx": None if more is None else torch.tensor([more]), "cu_seqlens": torch.tensor(bounds)}
+    options |= {"dt_softplus": True, "return_final_states": True}
+    out, last, states = mamba_chunk_scan_combined(**given, **options, return_varlen_states=True)
+    wanted, end = recur(**given, seq_idx=runs[None])
+    ends = []
+    for at, (start, stop) in enumerate(pairwise(bounds)):
+        part = {name: y[:, start:stop] if y.ndim > 2 and y.shape[1] == 9 else y for name, y in given.items()}
+        part |= {"initial_states": part["initial_states"] * (at == first), "seq_idx": runs[None, start:stop]}
+        ends.append(recur(**part)[1] if stop > start else 0 * end)
+    ends = torch.cat(ends)
+    for found, exact in ((out, wanted), (last, end), (states, ends)):
+        near(found, exact, 1e-12)
+    slopes = torch.autograd.grad(wanted.sin().sum() + ends.sum(), leaves)
+    for own, slope in zip(torch.autograd.grad(out.sin().sum() + states.sum(), leaves), slopes, strict=True):
+        near(own, slope, 1e-12)
+    for own, other in zip((out, last), mamba_chunk_scan_combined(**given, **options), strict=True):
+        near(own, other, 1e-12)
+
+
 def test_a_step_has_gradients():
     made = inputs(2, torch.float64)
     state = made["initial_states"].requires_grad_()
@@ -177,7 +206,21 @@ def test_wrong_arguments():
         mamba_chunk_scan_combined(x[0], dt, rates, b, c)
     with pytest.raises(ShapeError, match="heads of x must be a multiple of the groups of B, 2; got 3"):
         mamba_chunk_scan_combined(x[:, :, :3], dt, rates, b, c)
+    for options, error, message in [
+        ({"return_varlen_states": True}, ParameterError, "return_varlen_states needs cu_seqlens"),
+        ({"cu_seqlens": torch.tensor([0, T])}, ShapeError, r"batch of 1; got x \(2, 21, 4, 5\) beside cu_seqlens"),
+        ({"seq_idx": torch.zeros(2, 3)}, ShapeError, r"seq_idx must be \(batch, T\), \(2, 21\); got \(2, 3\)"),
+        ({"dt_limit": (-1.0, 1.0)}, ParameterError, "dt must hold steps, at least 0; got -1"),
+    ]:
+        with pytest.raises(error, match=message):
+            mamba_chunk_scan_combined(x, dt, rates, b, c, **options)
     state = made["initial_states"]
+    for tokens, numbers, message in [
+        (dt[:, 0], -rates, "A must hold rates, at most 0; got"),
+        (-dt[:, 0].exp(), rates, "dt must hold steps, at least 0; got -"),
+    ]:
+        with pytest.raises(ParameterError, match=message):
+            selective_state_update(state, x[:, 0], tokens, numbers, b[:, 0], c[:, 0])
     different = torch.arange(H * P * N).reshape(H, P, N) / -9.0
     with pytest.raises(ParameterError, match="A must be the same along the axes after heads"):
         selective_state_update(state, x[:, 0], dt[:, 0], different, b[:, 0], c[:, 0])

@@ -61,7 +61,7 @@ def run(
     wide = accumulation_dtype(torch, q)
     arrays |= {name: x.to(wide) for name, x in arrays.items() if x.dtype != wide and name not in ("q", "k", "v")}
     state = None if initial_state is None else initial_state.mT if state_v_first else initial_state
-    sequences = q.shape[0] if cu_seqlens is None else _check_packed(cu_seqlens, q)
+    sequences = q.shape[0] if cu_seqlens is None else check_packed(cu_seqlens, q)
     if state is not None:
         wanted = sequences, *v.shape[2:3], q.shape[3], v.shape[3]
         if tuple(state.shape) != wanted:
@@ -76,10 +76,9 @@ def run(
         if cu_seqlens is None:
             out, after = attend(arrays, state)
         elif state is None and not output_final_state:
-            places = torch.arange(q.shape[1], device=q.device)
-            out, after = attend(arrays, None, torch.searchsorted(cu_seqlens[1:].to(places), places, right=True))
+            out, after = attend(arrays, None, sequences_of(cu_seqlens, q))
         else:
-            out, after = _by_length(attend, arrays, state, cu_seqlens.tolist())
+            out, after = by_length(attend, arrays, state, cu_seqlens.tolist())
     except ParameterError as error:
         logs = {names.get(name, name): arrays.get(name) for name in ("g", "gk")}
         why = refused_logs(**logs, g_gamma=constant)
@@ -141,9 +140,7 @@ def _heads_first(x: Tensor, of_keys: bool, grouped: tuple[int, int], alone: bool
     return x.unsqueeze(2) if of_keys else x.unflatten(1, grouped)
 
 
-def _by_length(
-    attend: Any, arrays: dict[str, Tensor], state: Tensor | None, bounds: list[int]
-) -> tuple[Tensor, Tensor]:
+def by_length(attend: Any, arrays: dict[str, Tensor], state: Tensor | None, bounds: list[int]) -> tuple[Tensor, Tensor]:
     """Return outputs of packed sequences side by side, and the state of each; an empty one keeps what it had.
 
     Those of one length are a batch.
@@ -215,7 +212,13 @@ def _check(arrays: dict[str, Tensor], constant: Tensor | None, names: dict[str, 
         raise ShapeError(f"g_gamma must be {(heads,)}, a number for each head; got shape {tuple(constant.shape)}")
 
 
-def _check_packed(cu_seqlens: Tensor, q: Tensor) -> int:
+def sequences_of(cu_seqlens: Tensor, q: Tensor) -> Tensor:
+    """Return the number of each token's sequence (T,), of packed tokens (1, T, ...)."""
+    places = torch.arange(q.shape[1], device=q.device)
+    return torch.searchsorted(cu_seqlens[1:].to(places), places, right=True)
+
+
+def check_packed(cu_seqlens: Tensor, q: Tensor, name: str = "q") -> int:
     """Return how many sequences are packed."""
     if not isinstance(cu_seqlens, Tensor):
         raise DTypeError(f"cu_seqlens must be a tensor of integers (N + 1,); got {type(cu_seqlens).__name__}")
@@ -224,7 +227,7 @@ def _check_packed(cu_seqlens: Tensor, q: Tensor) -> int:
             f"cu_seqlens must be (N + 1,) integers; got {cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}"
         )
     if q.shape[0] != 1:
-        raise ShapeError(f"packed sequences lie in a batch of 1; got q of shape {tuple(q.shape)} beside cu_seqlens")
+        raise ShapeError(f"packed sequences lie in a batch of 1; got {name} {tuple(q.shape)} beside cu_seqlens")
     if not torch.compiler.is_compiling():
         bounds = cu_seqlens.tolist()
         if bounds[0] != 0 or bounds[-1] != q.shape[1] or bounds != sorted(bounds):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu, softplus
+from torch.nn.functional import pad, silu, softplus
 
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.attention import GatedState, gated_linear_attention
@@ -14,6 +15,7 @@ from kernattn.attention._check_gates import largest
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.ops.selective_step import OP as STEP
 from kernattn.ops.selective_step.reference import selective_step
+from kernattn.torch.fla._layout import by_length, check_packed, sequences_of
 
 
 def mamba_chunk_scan_combined(
@@ -28,10 +30,12 @@ def mamba_chunk_scan_combined(
     dt_bias: Tensor | None = None,
     initial_states: Tensor | None = None,
     seq_idx: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
     dt_softplus: bool = False,
     dt_limit: tuple[float, float] = (0.0, float("inf")),
     return_final_states: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+    return_varlen_states: bool = False,
+) -> Tensor | tuple[Tensor, ...]:
     r"""Run Mamba-2's state space (Dao and Gu 2024).
 
     :math:`S_t = e^{\Delta_t A} S_{t-1} + \Delta_t x_t B_t^T` and :math:`y_t = S_t C_t + D x_t`. It is
@@ -59,12 +63,16 @@ def mamba_chunk_scan_combined(
         States before the first token.
     seq_idx : (batch, T) tensor of integers, optional
         Packed sequences: runs of equal numbers do not see each other.
+    cu_seqlens : (N + 1,) tensor of integers, optional
+        Where packed sequences begin and end in a batch of 1; they do not see each other, whatever `seq_idx` says.
     dt_softplus : bool
         Steps are :math:`\log(1 + e^{dt})`.
     dt_limit : pair of float
         Bounds of steps.
     return_final_states : bool
         Return the states after the last token as well.
+    return_varlen_states : bool
+        Return the state after each sequence of `cu_seqlens` as well. `initial_states` is that before the first.
 
     Returns
     -------
@@ -72,6 +80,8 @@ def mamba_chunk_scan_combined(
         Outputs, of the dtype of x.
     states : (batch, heads, p, n) tensor
         Where asked for: float32, or float64 for float64 tensors.
+    varlen_states : (N, heads, p, n) tensor
+        Where asked for, of that dtype; zeros of a sequence without tokens.
 
     Raises
     ------
@@ -94,20 +104,61 @@ def mamba_chunk_scan_combined(
     if heads % groups:
         raise ShapeError(f"heads of x must be a multiple of the groups of B, {groups}; got {heads}")
     _check(x, dt, A, B, C, D, z, dt_bias)
-    by_group = groups, heads // groups
+    if return_varlen_states and cu_seqlens is None:
+        raise ParameterError("return_varlen_states needs cu_seqlens, where sequences begin and end")
+    if seq_idx is not None and seq_idx.shape != x.shape[:2]:
+        raise ShapeError(f"seq_idx must be (batch, T), {tuple(x.shape[:2])}; got {tuple(seq_idx.shape)}")
     step = _steps(dt.to(wide), dt_bias, dt_softplus).clamp(*dt_limit)
-    g = (step * A.to(wide)).transpose(1, 2).unflatten(1, by_group)
-    v = (x.to(wide) * step[..., None]).transpose(1, 2).unflatten(1, by_group)
-    k, q = (y.to(wide).transpose(1, 2).unsqueeze(2) for y in (B, C))
-    state = None if initial_states is None else GatedState(initial_states.to(wide).mT.unflatten(1, by_group))
-    ids = None if seq_idx is None else seq_idx[:, None, None]
+    rows = {"q": C.to(wide), "k": B.to(wide), "v": x.to(wide) * step[..., None], "g": step * A.to(wide)}
+    state = None if initial_states is None else initial_states.to(wide).mT
+    varlen: tuple[Tensor, ...] = ()
     try:
-        y, (after,) = gated_linear_attention(q, k, v, g=g, scale=1.0, state=state, segment_ids=ids)
+        if return_varlen_states and cu_seqlens is not None and x.shape[1]:
+            check_packed(cu_seqlens, x, "x")
+            y, after, each = _scan_apart(rows, state, seq_idx, cu_seqlens.tolist())
+            varlen = (each.mT.contiguous(),)
+        else:
+            y, after = _scan(rows, state, _sequences(x, seq_idx, cu_seqlens))
     except ParameterError as error:
-        most = largest(A)
-        raise (error if most <= 0 else ParameterError(f"A must hold rates, at most 0; got {most:g}")) from None
-    out = _finish(y.flatten(1, 2).transpose(1, 2), x.to(wide), D, z).to(x.dtype).contiguous()
-    return (out, after.flatten(1, 2).mT.contiguous()) if return_final_states else out
+        raise (ParameterError(_why_it_grows(A, step)) if largest(rows["g"]) > 0 else error) from None
+    out = _finish(y, x.to(wide), D, z).to(x.dtype).contiguous()
+    final = (after.mT.contiguous(),) if return_final_states else ()
+    return (out, *final, *varlen) if final or varlen else out
+
+
+def _scan(rows: dict[str, Tensor], state: Tensor | None, ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return outputs (batch, T, heads, p) and the states (batch, heads, n, p) after the last token."""
+    rows = dict(rows)
+    ids = rows.pop("ids", ids)
+    by_group = rows["q"].shape[2], rows["v"].shape[2] // rows["q"].shape[2]
+    q, k = (rows[name].transpose(1, 2).unsqueeze(2) for name in ("q", "k"))
+    v, g = (rows[name].transpose(1, 2).unflatten(1, by_group) for name in ("v", "g"))
+    before = None if state is None else GatedState(state.unflatten(1, by_group))
+    ids = None if ids is None else ids[:, None, None]
+    y, (after,) = gated_linear_attention(q, k, v, g=g, scale=1.0, state=before, segment_ids=ids)
+    return y.flatten(1, 2).transpose(1, 2), after.flatten(1, 2)
+
+
+def _scan_apart(
+    rows: dict[str, Tensor], state: Tensor | None, ids: Tensor | None, bounds: list[int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return outputs, the state after the last token, and that after each of the packed sequences."""
+    filled = [at for at, (start, stop) in enumerate(pairwise(bounds)) if stop > start]
+    if state is not None:
+        state = torch.cat([state if at == filled[0] else torch.zeros_like(state) for at in range(len(bounds) - 1)])
+    y, each = by_length(_scan, rows if ids is None else {**rows, "ids": ids}, state, bounds)
+    return y, each[filled[-1] :][:1], each
+
+
+def _sequences(x: Tensor, seq_idx: Tensor | None, cu_seqlens: Tensor | None) -> Tensor | None:
+    """Return a number (batch, T) of each token's sequence; another begins where one of the arguments says so."""
+    if cu_seqlens is None:
+        return seq_idx
+    check_packed(cu_seqlens, x, "x")
+    packed = sequences_of(cu_seqlens, x)[None]
+    if seq_idx is None:
+        return packed
+    return pad(((seq_idx.diff() != 0) | (packed.diff() != 0)).cumsum(-1), (1, 0))
 
 
 def selective_state_update(
@@ -153,7 +204,8 @@ def selective_state_update(
     Raises
     ------
     ShapeError, ParameterError
-        Before any work, if an argument does not fit, or rates of a head differ, as those of Mamba-1 do.
+        Before any work, if an argument does not fit, or rates of a head differ, as those of Mamba-1 do; where values
+        can be looked at, if a rate is above 0, or a step below.
 
     Examples
     --------
@@ -179,6 +231,8 @@ def selective_state_update(
     later = z is not None or (D is not None and D.ndim > 1)
     wide = accumulation_dtype(torch, x)
     step = _steps(dt.to(wide), dt_bias, dt_softplus)
+    if not torch.compiler.is_compiling() and (largest(A) > 0 or (not dt_softplus and largest(-step) > 0)):
+        raise ParameterError(_why_it_grows(A, step))
     before = state.to(wide)
     if torch.is_grad_enabled() and before is state and any(y.requires_grad for y in (state, x, dt, A, B, C)):
         before = state.clone()  # gradients need what was there
@@ -187,6 +241,13 @@ def selective_state_update(
     if after is not state:
         state.copy_(after)
     return _finish(out, token, D, z).to(x.dtype) if later else out
+
+
+def _why_it_grows(A: Tensor, step: Tensor) -> str:
+    """Return why a state grows: a decay's logarithm, a step times a rate, is above 0."""
+    if (most := largest(A)) > 0:
+        return f"A must hold rates, at most 0; got {most:g}"
+    return f"dt must hold steps, at least 0; got {-largest(-step):g}"
 
 
 def _check(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.errors import ShapeError
-from kernattn.torch.fla._layout import check_tensors, run
+from kernattn.torch.fla._layout import check_tensors, run, sequences_of
 
 NAMES = {"q": "r", "gk": "w"}
 
@@ -62,7 +62,7 @@ def _before_its_token(
     places = torch.arange(t, device=r.device)
     if cu_seqlens is not None:
         sequences = len(cu_seqlens) - 1
-        places = places + torch.searchsorted(cu_seqlens[1:].to(places), places, right=True)
+        places = places + sequences_of(cu_seqlens, r)
         cu_seqlens = cu_seqlens + torch.arange(sequences + 1, dtype=cu_seqlens.dtype, device=cu_seqlens.device)
     reads, writes = (places + 1, places) if reverse else (places, places + 1)
     wide = accumulation_dtype(torch, r)
