@@ -144,6 +144,20 @@ def test_masked_tokens_change_nothing(rule, gate, backend):
         assert not x[..., ~mask, :].any()
 
 
+def test_what_is_masked_chooses_no_way():
+    """A channel that forgets all, and rows that are not finite: together they go another, longer way."""
+    (q, k, v), options = draw("delta", "none", heads=(2, 1))
+    gk, mask = np.where(np.arange(N)[:, None] == 5, -np.inf, -0.1 * np.ones_like(k)), np.arange(N) != 3
+    bits = []
+    for x in (0.0, np.nan):
+        rows = [np.where(mask[:, None], each, x) for each in (k, v)]
+        found, pullback = ka.vjp(ka.gated_linear_attention, q, *rows, gk=gk, key_mask=mask, **options)
+        slopes = pullback((np.ones_like(found[0]), None))
+        bits.append([found[0], found[1].s, slopes.q, slopes.k, slopes.v, slopes.gk])
+    for one, other in zip(*bits, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def _at(options, mask):
     def rows(x):
         return x[..., mask] if x.shape[-1] == N else x[..., mask, :]

@@ -176,9 +176,22 @@ def begun_anew(given: Given, plan: Plan, g: Array | None, gk: Array | None, key_
     return given._replace(fresh=flat(resets.reshape(-1) | given.fresh if given.fresh.size else resets, bool))
 
 
-def forgets_rows(g: Array | None, gk: Array | None, *rows: Array | None) -> bool:
-    """Does a channel let nothing remain where some row is not finite, which products of all channels would spread?"""
-    return gk is not None and _forgets(g, gk) and not all(np.isfinite(x).all() for x in rows if x is not None)
+def forgets_rows(
+    g: Array | None, gk: Array | None, key_mask: Array | None, state: Array | None, *of_tokens: Array
+) -> bool:
+    """Does a channel let nothing remain where some row is not finite, which products of all channels would spread?
+
+    Rows of masked tokens are not read.
+    """
+    if gk is None or not _forgets(g, gk):
+        return False
+    return not ((state is None or np.isfinite(state).all()) and all(_finite(x, key_mask) for x in of_tokens))
+
+
+def _finite(x: Array, key_mask: Array | None) -> bool:
+    """Are all rows finite whose tokens are not masked?"""
+    finite = np.isfinite(x)
+    return bool(finite.all()) or (key_mask is not None and bool((finite.all(axis=-1) | ~key_mask).all()))
 
 
 def _forgets(g: Array | None, gk: Array) -> bool:

@@ -33,7 +33,7 @@ def gated_vjp(
     key_mask = reference.heard_tokens(
         np, out, after, key_mask, reference.lead_of(k, v, g, gk, beta, read, write)
     )  # fmt: skip
-    if read is None and forgets_rows(g, gk, k, v, state):
+    if read is None and forgets_rows(g, gk, key_mask, state, k, v):
         return by_arrays(
             q, k, v, g, gk, beta, read, write, scale, l2_normalise, state, key_mask, segment_ids, out, after
         )
