@@ -146,18 +146,23 @@ def test_softmax_attention(causal, length, backend):
 
 @pytest.mark.parametrize("backend", backends("block_softmax_vjp"), ids=repr)
 def test_patterns_biases_and_log_normalisers(backend):
-    q, k, v, bias = arrays(3, (2, 3, 9, D), (2, 1, 12, D), (2, 1, 12, 3), (2, 1, 12), dtype="float64")
+    shapes = (2, 3, 9, D), (2, 1, 12, D), (2, 1, 12, 3), (2, 1, 12), (3, 9, 12)
+    q, k, v, bias, pairs = arrays(3, *shapes, dtype="float64")
     options = {"pattern": ka.patterns.local(3, 1) | ka.patterns.sinks(1), "causal": True, "backend": backend.name}
 
-    def number(q, k, v, scale, bias):
-        out, lse = ka.attention.softmax_with_lse(q, k, v, scale=float(scale), key_bias=bias, **options)
+    def number(q, k, v, scale, bias, pairs):
+        out, lse = ka.attention.softmax_with_lse(
+            q, k, v, scale=float(scale), key_bias=bias, score_bias=pairs, **options
+        )
         return np.sum(g * out) + np.sum(h * lse)
 
-    (out, lse), back = ka.vjp(ka.attention.softmax_with_lse, q, k, v, scale=0.6, key_bias=bias, **options)
+    options |= {"key_bias": bias, "score_bias": pairs}
+    (out, lse), back = ka.vjp(ka.attention.softmax_with_lse, q, k, v, scale=0.6, **options)
     g, h = weights(out.shape), weights(lse.shape)
-    agrees(number, (q, k, v, np.asarray(0.6), bias), back((g, h)), "softmax")
-    alone, without = ka.vjp(ka.softmax_attention, q, k, v, key_bias=bias, **options)[1](g), back((g, None))
-    assert alone._fields == ("q", "k", "v", "scale", "key_bias")
+    alone, without = ka.vjp(ka.softmax_attention, q, k, v, **options)[1](g), back((g, None))
+    del options["key_bias"], options["score_bias"]
+    agrees(number, (q, k, v, np.asarray(0.6), bias, pairs), back((g, h)), "softmax")
+    assert alone._fields == ("q", "k", "v", "scale", "key_bias", "score_bias")
     assert all(x.shape == y.shape for x, y in zip(alone, without, strict=True))
 
 

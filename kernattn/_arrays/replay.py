@@ -17,7 +17,7 @@ import numpy as np
 from kernattn._arrays.bridge import CannotLend
 
 MOST = 256  # forms that are remembered, of one function
-BY_FORM = {"state", "key_mask", "segment_ids", "key_bias"}
+BY_FORM = {"state", "key_mask", "segment_ids", "key_bias", "score_bias"}
 """Options that are arrays, and whose values no check looks at."""
 
 Way = Callable[[Any], Callable[..., Any]]

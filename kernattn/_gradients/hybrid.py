@@ -11,7 +11,7 @@ from kernattn._runtime.checks import shown
 from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import PeakedSum
 from kernattn.attention import WindowState
-from kernattn.attention._mechanisms.hybrid import within_segments
+from kernattn.attention._mechanisms.hybrid import packed_arguments, within_segments
 from kernattn.attention._mechanisms.scatterbrain import prepared_on
 from kernattn.attention._mechanisms.window import prepare_window
 from kernattn.attention._mechanisms.window_states import put_in_order
@@ -53,6 +53,19 @@ def scatterbrain(phi: FeatureMap, backend: str | None, **arguments: Any) -> tupl
     def pullback(cotangent: Any) -> ScatterBrainGradients:
         grads = pulled(like("the cotangent", cotangent, out), None)
         return ScatterBrainGradients(**{name: grads[name] for name in ScatterBrainGradients._fields})
+
+    return out, pullback
+
+
+def packed(phi: FeatureMap, backend: str | None, *rows: Any) -> tuple[Array, Callable[[Any], dict[str, Any]]]:
+    """Return the outputs of packed sequences, each of them its own, and what makes their cotangents by name."""
+    check_differentiable(phi)
+    q, k, v, key_mask, segment_ids = rows
+    (out, *_), pulled = _run(packed_arguments(q, k, v, phi, key_mask, segment_ids), backend, phi)
+
+    def pullback(cotangent: Any) -> dict[str, Any]:
+        grads = pulled(like("the cotangent", cotangent, out), None)
+        return {name: grads[name] for name in ("q", "k", "v", "phi")}
 
     return out, pullback
 

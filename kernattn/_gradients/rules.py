@@ -9,7 +9,7 @@ from array_api_compat import is_array_api_obj as is_array
 from kernattn import attention
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._gradients.computed import FeatureGradients, computed_features
-from kernattn._gradients.hybrid import scatterbrain, window
+from kernattn._gradients.hybrid import packed, scatterbrain, window
 from kernattn._gradients.maps import MapGradients, check_differentiable, sum_products
 from kernattn._gradients.recorded import like, like_state, of_map, pair, run_with_pullback
 from kernattn._runtime.checks import boolean, shown
@@ -101,11 +101,21 @@ class SoftmaxGradients(NamedTuple):
     v: Array
     scale: Array
     key_bias: Array | None
+    score_bias: Array | None = None
 
 
 def _linear(
-    q: Array, k: Array, v: Array, phi: FeatureMap, key_mask: Array | None, backend: str | None
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+    backend: str | None,
 ) -> tuple[Array, Pullback]:
+    if segment_ids is not None:
+        out, of_packed = packed(phi, backend, q, k, v, key_mask, segment_ids)
+        return out, lambda cotangent: LinearGradients(**of_packed(cotangent))
     check_differentiable(phi)
     check_arrays("qkv", q, k, v, phi=phi, key_mask=key_mask)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)

@@ -92,10 +92,10 @@ _CAUSAL = {
 }
 _PATTERN = "pattern=ka.patterns.from_mask(mask), True where a query sees a key"
 _MASK = {
-    "pattern": f"write {_PATTERN}, or key_mask and key_bias for what holds of a key in all rows",
+    "pattern": f"write {_PATTERN}, key_mask for what holds of a key in all rows, or score_bias for what is added",
     "key_mask": f"key_mask is True where there is a key; any other mask takes ka.softmax_attention with {_PATTERN}",
 }
-_BIAS = {"key_bias": "key_bias is a bias of each key; there is none of pairs"}
+_BIAS = {"score_bias": "that is score_bias here, of each query and key; key_bias is one of each key"}
 _ALWAYS = {
     "state": "the state is always returned, after the outputs",
     "phi": "ka.causal_linear_attention returns the state",
@@ -154,7 +154,7 @@ KEYWORDS: dict[str, dict[str, str]] = {  # and by the parameter that takes its p
     "initial_state": {"state": "that is state here"},
     "segment_ids": {
         "pattern": "write pattern=ka.patterns.documents(segment_ids)",
-        "phi": "ka.causal_linear_attention takes it; where tokens see both ways, make a call for each segment",
+        "phi": "ka.causal_linear_attention takes it, and ka.linear_attention where tokens see both ways",
     },
     "cu_seqlens": {"segment_ids": "write segment_ids, which names the sequence of each token"},
 }

@@ -13,6 +13,7 @@ from kernattn._sums.peaked import LinearState, LogNormaliser, log_normaliser
 from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._decayed import decayed_causal
 from kernattn.attention._lowering import implementation, lowered, state_of, sums_of
+from kernattn.attention._mechanisms.hybrid import packed_arguments, run_op
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.causal import OP as CAUSAL
@@ -22,7 +23,14 @@ from kernattn.ops.records import LINEAR
 @traceable("linear_attention")
 @crossed_at_once
 def linear_attention(
-    q: Array, k: Array, v: Array, phi: FeatureMap, *, key_mask: Array | None = None, backend: str | None = None
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    *,
+    key_mask: Array | None = None,
+    segment_ids: Array | None = None,
+    backend: str | None = None,
 ) -> Array:
     r"""Return :math:`o_i = \phi(q_i)^T \sum_j \phi(k_j) v_j^T \,/\, \phi(q_i)^T \sum_j \phi(k_j)`.
 
@@ -44,6 +52,9 @@ def linear_attention(
         The feature map. The scale of the dot product is a part of its kernel.
     key_mask : (..., l) bool array, optional
         True where there is a key.
+    segment_ids : (..., n) integer array, optional
+        Packed sequences: a run of equal ids is one segment, and each token, of as many queries as keys, reads the sums
+        of its own: those up to its place and those after it, by two walks of causal attention.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation runs; None chooses the fastest for these arrays.
 
@@ -67,6 +78,8 @@ def linear_attention(
     array([[1.5]])
     """
     q, k, v = autocast(q, k, v)
+    if segment_ids is not None:
+        return run_op(packed_arguments(q, k, v, phi, key_mask, segment_ids), backend)[0]
     check_arrays("qkv", q, k, v, phi=feature_map(phi), key_mask=key_mask)
     queries, keys, q_spec, k_spec = lowered(phi, q, k, key_mask)
     run = implementation(LINEAR, v, backend, queries, keys)

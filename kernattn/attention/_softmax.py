@@ -14,7 +14,7 @@ from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace
 from kernattn._plans.plan import ALL, CAUSAL, Plan, check_heads, check_lengths, cut_off
 from kernattn._runtime.checks import boolean, finite_number, shown
-from kernattn.attention._check import check_arrays
+from kernattn.attention._check import check_arrays, check_beside
 from kernattn.attention._shapes import leading
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ShapeError
@@ -32,13 +32,15 @@ def softmax_attention(
     causal: bool = False,
     key_mask: Array | None = None,
     key_bias: Array | None = None,
+    score_bias: Array | None = None,
     pattern: Pattern | Plan | None = None,
     backend: str | None = None,
 ) -> Array:
-    r"""Return exact attention, :math:`o_i = \sum_j e^{s q_i^T k_j + b_j} v_j / \sum_j e^{s q_i^T k_j + b_j}`.
+    r"""Return exact attention, :math:`o_i = \sum_j e^{s_{ij}} v_j / \sum_j e^{s_{ij}}`.
 
-    The sums run over the keys that row i sees. Vaswani et al. (2017), by an online softmax over blocks of keys
-    (Milakov and Gimelshein 2018; Rabe and Staats 2021): O(n) memory, never an n x l matrix.
+    Scores are :math:`s_{ij} = s q_i^T k_j + b_j + c_{ij}`, and sums run over the keys that row i sees. Vaswani
+    et al. (2017), by an online softmax over blocks of keys (Milakov and Gimelshein 2018; Rabe and Staats 2021): O(n)
+    memory, never an n x l matrix.
 
     Parameters
     ----------
@@ -59,6 +61,11 @@ def softmax_attention(
     key_bias : (..., l) array, optional
         What is added to all scores of a key, :math:`b_j`, of the dtype of q; -inf hides it, and rows that see one of
         NaN or infinity are NaN. The logarithm of a count makes a key stand for so many.
+    score_bias : (..., n, l) array, optional
+        What is added to the score of each query and key, :math:`c_{ij}`, of the dtype of q: positions relative to each
+        other, or a mask of 0 and -inf. Leading axes broadcast to those of the outputs, so that heads can share it. -inf
+        hides a key from a row. It is read a tile at a time, in place. Where it is a mask alone, `pattern` skips what
+        nobody sees.
     pattern : Pattern or Plan, optional
         Which keys a row sees: one of `kernattn.patterns`, or the plan that one makes for these lengths; all by default.
         With `causal` it sees what both admit.
@@ -84,7 +91,16 @@ def softmax_attention(
     array([[1.5]])
     """
     out, _ = softmax_with_lse(
-        q, k, v, scale=scale, causal=causal, key_mask=key_mask, key_bias=key_bias, pattern=pattern, backend=backend
+        q,
+        k,
+        v,
+        scale=scale,
+        causal=causal,
+        key_mask=key_mask,
+        key_bias=key_bias,
+        score_bias=score_bias,
+        pattern=pattern,
+        backend=backend,
     )
     return out
 
@@ -100,10 +116,11 @@ def softmax_with_lse(
     causal: bool = False,
     key_mask: Array | None = None,
     key_bias: Array | None = None,
+    score_bias: Array | None = None,
     pattern: Pattern | Plan | None = None,
     backend: str | None = None,
 ) -> tuple[Array, Array]:
-    r"""Return exact attention and its log normaliser, :math:`lse_i = \log \sum_j e^{s q_i^T k_j + b_j}`.
+    r"""Return exact attention and its log normaliser, :math:`lse_i = \log \sum_j e^{s_{ij}}`.
 
     With it, attention over parts of the keys merges into attention over all of them (Dao et al. 2022). The parameters
     and errors are those of :func:`softmax_attention`.
@@ -125,7 +142,7 @@ def softmax_with_lse(
     >>> lse.round(4)
     array([1.3863])
     """
-    given = softmax_arguments(q, k, v, scale, causal, key_mask, key_bias, pattern)
+    given = softmax_arguments(q, k, v, scale, causal, key_mask, key_bias, score_bias, pattern)
     out, lse = OP.implementation(q, backend)(*given)
     return out, lse
 
@@ -138,13 +155,18 @@ def softmax_arguments(
     causal: bool,
     key_mask: Array | None,
     key_bias: Array | None,
+    score_bias: Array | None,
     pattern: Pattern | Plan | None,
 ) -> tuple[Any, ...]:
     """Return the op's arguments."""
     q, k, v = autocast(q, k, v)
     if key_bias is not None:
         (key_bias,) = autocast(key_bias)
+    if score_bias is not None:
+        (score_bias,) = autocast(score_bias)
     check_arrays("qkv", q, k, v, key_mask=key_mask, key_bias=key_bias)
+    if score_bias is not None:
+        check_score_bias(q, k, v, score_bias)
     if scale is None:
         factor = q.shape[-1] ** -0.5
     elif isinstance(scale, int | float | np.generic) or not is_array(scale):
@@ -154,7 +176,19 @@ def softmax_arguments(
     plan = CAUSAL if boolean("causal", causal) else ALL
     if pattern is not None:
         plan = plan_of(pattern, q, k, v, causal)
-    return q, k, v, factor, plan, key_mask, key_bias
+    return q, k, v, factor, plan, key_mask, key_bias, score_bias
+
+
+def check_score_bias(q: Array, k: Array, v: Array, bias: Array) -> None:
+    """Raise unless a bias is (..., n, l), of the dtype of the queries, and broadcasts to the outputs."""
+    check_beside(q, "score_bias", bias)
+    lead, pairs = leading(2, q=q, k=k, v=v), (q.shape[-2], k.shape[-2])
+    fits = len(lead) >= bias.ndim - 2 >= 0 and tuple(bias.shape[-2:]) == pairs
+    if not fits or any(size not in (1, full) for size, full in zip(bias.shape[-3::-1], lead[::-1], strict=False)):
+        raise ShapeError(
+            f"score_bias must be {pairs}, of each query and key, after leading axes that broadcast to {lead}; "
+            f"got shape {tuple(bias.shape)} (what is added to all scores of a key is key_bias)"
+        )
 
 
 def scaled_queries(q: Array, scale: Array) -> Array:

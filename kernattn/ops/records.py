@@ -125,6 +125,14 @@ def _pull_attend(
     return in_units_of(state, of_sums), dq
 
 
+def _pull_softmax(
+    way: Way, given: tuple[Any, ...], kept: tuple[Any, ...], cotangents: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """Return the cotangents of exact attention, whose pullback takes what is added to pairs last."""
+    *rest, pairs = given
+    return way(block_softmax_vjp.OP, rest[0])(*rest, *kept, *cotangents, pairs)  # type: ignore[no-any-return]
+
+
 RECORDS = {
     record.name: record
     for record in (
@@ -189,11 +197,13 @@ RECORDS = {
                 rows("q", "n d"), rows("k", "l d"), rows("v", "l e"),
                 Input("scale", "constant", schema="float"), Input("plan", "constant", differentiable=False),
                 beside("key_mask", "l"), Input("key_bias", "array", ("l",), True, lead=KEYS),
+                Input("score_bias", "array", ("n", "l"), True, lead=("q", "k", "v")),
             ),
             (
                 out("q k v"),
                 Output("lse", "array", ("n",), ("q", "k", "v"), "v", wide=True, kept=True),
             ),
+            pull=_pull_softmax,
         ),
         Record(
             "gated", gated.OP, gated_vjp.OP, "v",

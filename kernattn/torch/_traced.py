@@ -40,9 +40,19 @@ from kernattn.torch._traced_states import (  # noqa: F401 (namesakes)
 
 
 def linear_attention(
-    q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, *, key_mask: Tensor | None = None, backend: str | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    phi: FeatureMap,
+    *,
+    key_mask: Tensor | None = None,
+    segment_ids: Tensor | None = None,
+    backend: str | None = None,
 ) -> Tensor:
     q, k, v = autocast(q, k, v)
+    if segment_ids is not None:
+        options = {"key_mask": key_mask, "segment_ids": segment_ids, "backend": backend}
+        return trace_composed("linear_attention", phi, q, k, v, **options)
     made = run_op("linear_attention", False, phi, backend, {"q": q, "k": k, "v": v, "key_mask": key_mask})
     if made is None:
         return trace_composed("linear_attention", phi, q, k, v, key_mask=key_mask, backend=backend)
@@ -132,12 +142,15 @@ def softmax_with_lse(
     causal: bool = False,
     key_mask: Tensor | None = None,
     key_bias: Tensor | None = None,
+    score_bias: Tensor | None = None,
     pattern: Any = None,
     backend: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     q, k, v = autocast(q, k, v)
     if key_bias is not None:
         (key_bias,) = autocast(key_bias)
+    if score_bias is not None:
+        (score_bias,) = autocast(score_bias)
     if isinstance(scale, Tensor):
         if scale.ndim:
             raise ShapeError("scale must be a number, or an array of shape ()")
@@ -151,11 +164,11 @@ def softmax_with_lse(
     if pattern is not None:
         plan = plan_name(pattern, q, k, causal)
     if backend == "reference" or differentiated_by_func():
-        options = {"scale": scale, "key_mask": key_mask, "key_bias": key_bias, "backend": backend}
-        out, lse = trace_composed("softmax_with_lse", None, q, k, v, plan=plan, **options)
+        rows = {"key_mask": key_mask, "key_bias": key_bias, "score_bias": score_bias}
+        out, lse = trace_composed("softmax_with_lse", None, q, k, v, plan=plan, scale=scale, backend=backend, **rows)
     else:
         scale = q.shape[-1] ** -0.5 if scale is None else scale
-        out, lse = OPS.block_softmax(q, k, v, key_mask, key_bias, scale, plan, backend)
+        out, lse = OPS.block_softmax(q, k, v, key_mask, key_bias, score_bias, scale, plan, backend)
     return out, lse
 
 

@@ -45,7 +45,7 @@ def compress_and_attend(
         if n > length:
             raise ShapeError("causal queries are the last n of the l tokens; got more queries")
         rows, plan = _rows(rows, n + missing), f"{BLOCKS}{factor}"
-    out = OPS.block_softmax(rows, keys, values, there, None, q.shape[-1] ** -0.5, plan, backend)[0]
+    out = OPS.block_softmax(rows, keys, values, there, None, None, q.shape[-1] ** -0.5, plan, backend)[0]
     if plan != "all":
         at = torch.arange(n, device=q.device)
         out = out.index_select(-2, torch.where(at == n - 1, n + missing - 1, at))

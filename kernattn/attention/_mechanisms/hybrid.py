@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from kernattn._plans.plan import Plan
 from kernattn._plans.streams import streams_of
 from kernattn._runtime.checks import finite_number
 from kernattn._sums.peaked import LinearState, PeakedSum
+from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._lowering import lowered, sums_of
 from kernattn.attention._shapes import leading
 from kernattn.errors import DTypeError, MixedLibraryError, ParameterError, ShapeError
@@ -99,6 +101,27 @@ def op_arguments(
     before: PeakedSum | None = None if state is None else sums_of(state)
     scale = scale_of(phi, q.shape[-1])
     return q, k, v, *specs, scale, plan, within, causal, before, key_mask, segment_ids, near_bias
+
+
+@lru_cache(maxsize=32)
+def _nothing_exact(n: int) -> Plan:
+    """Return the plan of n tokens on which no weight is exact."""
+    return Plan("parts", n, n, ((),))
+
+
+def packed_arguments(
+    q: Array, k: Array, v: Array, phi: FeatureMap, key_mask: Array | None, segment_ids: Array
+) -> tuple[Any, ...]:
+    """Return the op's arguments of packed sequences, in each of which all tokens see all, by features alone.
+
+    Without an exact part no plan follows from the ids, which may be traced.
+    """
+    check_arrays("qkv", q, k, v, phi=feature_map(phi), key_mask=key_mask, segment_ids=segment_ids)
+    n = index(q.shape[-2])
+    if n != k.shape[-2]:
+        raise ShapeError(f"with segment_ids there are as many queries as keys; got n = {n}, l = {k.shape[-2]}")
+    plan = _nothing_exact(n)
+    return op_arguments(q, k, v, phi, plan, plan, False, None, key_mask, segment_ids, None)
 
 
 def run_op(given: tuple[Any, ...], backend: str | None) -> tuple[Array, PeakedSum]:

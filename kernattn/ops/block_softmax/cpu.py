@@ -16,25 +16,29 @@ from kernattn.ops._numba.tiles.layout import accumulation, flat, has_bits, narro
 from kernattn.ops.block_softmax.loops import JOINS, online_softmax
 from kernattn.ops.block_softmax.matrix import on_unit
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, reorder
+from kernattn.ops.block_softmax.pairs import heads_read, lead_of, pairs_of
 
 
 def block_softmax(
-    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None
-) -> tuple[Array, Array]:
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None,
+    score_bias: Array | None = None,
+) -> tuple[Array, Array]:  # fmt: skip
     dtype = accumulation(q)
-    how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
+    how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize, lead_of(score_bias))
     mask, bias = mask_and_bias(key_mask, key_bias, how.mask, dtype)
     given, queries, factor = (rows(k, dtype), rows(v, dtype), mask, bias), rows(q, dtype), float(scale)
-    answered = on_unit(q, queries, given, factor, how)
+    answered = on_unit(q, queries, given, factor, how) if score_bias is None else None
     if answered is not None and not answered.told.any():
         return answered.out, answered.lse
     out, lse = room(how.out, q.dtype if has_bits(q, dtype) and not how.joins else dtype), np.empty(how.lse, dtype)
     if how.cleared:
         out[...], lse[...] = 0, -np.inf
     answers, logs = written(out, dtype), lse.reshape(-1)
+    pairs = pairs_of(score_bias, dtype)
     for work in how.work:
         own = given if work.order is None else reorder(work.order, *given, how.sizes)
-        tiles = partial(online_softmax, queries, *own, factor, work.table, work.words, answers, logs, work.sizes)
+        added = pairs.of_part(work.heads, None if work.order is None else work.order.tokens)
+        tiles = partial(online_softmax, queries, *own, added, factor, work.table, work.words, answers, logs, work.sizes)
         share(tiles, work.pieces, work.seconds)
     out = narrow(out, q.dtype)
     return (out, lse) if answered is None else answered.patch(out, lse)
@@ -49,6 +53,7 @@ class _Work(NamedTuple):
     sizes: tuple[int, int, int, int]  # n, d, l, e, of so many keys as it orders
     pieces: int
     seconds: float
+    heads: NDArray[np.int64]  # of the bias of pairs, those that meet; none without one
 
 
 class _Plan(NamedTuple):
@@ -64,7 +69,9 @@ class _Plan(NamedTuple):
 
 
 @keep_while_small
-def _plan_for(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: Plan, itemsize: int) -> _Plan:
+def _plan_for(
+    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: Plan, itemsize: int, bias: tuple[int, ...] | None
+) -> _Plan:  # fmt: skip
     (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q, k, v
     who = heads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
     # the heads of q, k, v, the mask and out that meet
@@ -81,7 +88,9 @@ def _plan_for(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: 
             met = np.concatenate([own[:, :1], numbers, own[:, 4:]], axis=1)
             pieces, seconds = len(own) * len(part.tiles), len(own) * part.visited * pair
             sizes = n, dim, length if order is None else len(order.tokens), e
-            work.append(_Work(_table(part, met, part is not whole), part.words, order, sizes, pieces, seconds))
+            table = _table(part, met, part is not whole)
+            added = heads_read(bias, who.out_lead, own[:, 4])
+            work.append(_Work(table, part.words, order, sizes, pieces, seconds, added))
     joins = any(work.table[JOINS] for work in work)
     return _Plan(
         (n, dim, length, e), (*who.lead, length), (*who.out_lead, n, e), (*who.out_lead, n), joins, cleared, tuple(work)

@@ -68,29 +68,28 @@ def _far_scores(q, k, at, seen, scale, scores, octaves):
 
 
 @inner_exact
-def _add_bias(scores, octaves, bias, bias_at, seen):
+def _add(scores, octaves, added):
     """Add what is added to the score of each key, where the sum is a float."""
-    for i in range(scores.size):
-        score = math.ldexp(scores[i], octaves[i]) + bias[bias_at + seen[i]]
+    for i in range(added.size):
+        score = math.ldexp(scores[i], octaves[i]) + added[i]
         if math.isfinite(score):
             scores[i], octaves[i] = score, 0
 
 
 @inner_exact
-def far_weights(q, k, at, seen, bias, bias_at, scale, scores):
+def far_weights(q, k, at, seen, added, scale, scores):
     """Write the exponentials of the scores of the `seen` keys, the largest off; return its log, and their sum.
 
-    Keys are rows (floats, bits, kind) from `at` on.
+    Keys are rows (floats, bits, kind) from `at` on; `added` is what is added to the scores, or no numbers.
     """
     octaves = np.empty(seen.size, np.int64)
     _far_scores(q, k, at, seen, scale, scores, octaves)
-    if bias.size > 0:
-        _add_bias(scores, octaves, bias, bias_at, seen)
+    _add(scores, octaves, added)
     return _weights(scores, octaves)
 
 
 @inner_exact
-def answer_far_row(queries, at_q, k, at_k, v, at_v, dim, e, seen, bias, bias_at, scale, out, lse, at):
+def answer_far_row(queries, at_q, k, at_k, v, at_v, dim, e, seen, added, scale, out, lse, at):
     """Write the answer of a query that sees the rows `seen` of k; leave it where any of its inputs is not finite.
 
     Rows are (floats, bits, kind). The answer stays among the values that the query sees, its log normaliser among the
@@ -103,12 +102,12 @@ def answer_far_row(queries, at_q, k, at_k, v, at_v, dim, e, seen, bias, bias_at,
         read_row(v, at_v + seen[i] * e, e, value, 0)
         if not (finite(key) and finite(value)):
             return
-        if bias.size > 0 and not math.isfinite(bias[bias_at + seen[i]]):
-            return
+    if not finite(added):
+        return
     if keys == 0 or not (finite(q) and math.isfinite(scale)):
         return
     scores = np.empty(keys)
-    log, total = far_weights(q, k, at_k, seen, bias, bias_at, scale, scores)
+    log, total = far_weights(q, k, at_k, seen, added, scale, scores)
     sums, low, high = np.zeros(e), np.full(e, np.inf), np.full(e, -np.inf)
     for i in range(keys):
         share = scores[i] / total

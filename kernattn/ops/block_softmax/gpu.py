@@ -14,6 +14,7 @@ from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
 from kernattn.ops._cuda.plans import Level, levels
 from kernattn.ops._cuda.sizes import C_TYPES, REALS, accumulator_of, ceil_div, options, pieces, power_of_two, row_length
+from kernattn.ops.block_softmax import reference
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,11 @@ def _launch(
 
 
 def block_softmax(
-    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None
-) -> tuple[Array, Array]:
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None,
+    score_bias: Array | None = None,
+) -> tuple[Array, Array]:  # fmt: skip
+    if score_bias is not None:  # no kernel adds one
+        return reference.block_softmax(q, k, v, scale, plan, key_mask, key_bias, score_bias)
     (n, d), (length, e) = q.shape[-2:], v.shape[-2:]
     key_lead = merged_lead(k.shape[:-2], v.shape[:-2], lead_of(key_mask, 1), lead_of(key_bias, 1))
     lead = merged_lead(q.shape[:-2], key_lead)

@@ -16,6 +16,16 @@ from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
 from kernattn.ops._numba.tiles.rows import as_read, read_row, read_rows, room_of, wide_rows
 from kernattn.ops.block_softmax.far_loops import answer_far_row
+from kernattn.ops.block_softmax.pair_loops import (
+    STRIP,
+    add_pairs,
+    added_to,
+    are_pairs,
+    is_hidden,
+    lowest,
+    row_of_pairs,
+    words_of_pairs,
+)
 
 TILES, VISITS, READS, JOINS = range(4)
 HEADER = 4
@@ -42,15 +52,9 @@ class Scratch(NamedTuple):
 
 
 @inner
-def _lowest(like):
-    """Return the score of a key that is not seen, below that of any key that counts; one that overflows is lower."""
-    return like.dtype.type(-np.finfo(like.dtype).max)
-
-
-@inner
 def _adjust(scores, row, rows, columns, mask, bias, at):
     """Hide the scores of masked keys, and add to the others what is added to theirs."""
-    nothing = _lowest(scores)
+    nothing = lowest(scores)
     for j in range(rows):
         x = window(scores, j * row, columns)
         if mask.size > 0 and not mask[at + j]:
@@ -65,7 +69,7 @@ def _adjust(scores, row, rows, columns, mask, bias, at):
 @inner
 def _hide(scores, row, rows, columns, words):
     """Hide the scores of key j from every query i for which bit i of word j is 0."""
-    nothing, width = _lowest(scores), lanes(scores)
+    nothing, width = lowest(scores), lanes(scores)
     for j in range(rows):
         word = words[j]
         for i in range(0, columns, width):
@@ -171,7 +175,7 @@ def _begin(scratch, q, at, first, rows, dim, factor, tokens):
             for i in range(rows, size):
                 y[i] = zero
     for i in range(size):
-        scratch.peaks[i] = _lowest(num) / 2
+        scratch.peaks[i] = lowest(num) / 2
         scratch.lows[i] = scratch.den[i] = zero
     for i in range(num.size):
         num[i] = 0
@@ -188,8 +192,8 @@ def tables(table):
 
 
 @inner
-def _tokens_seen(i, visits, low, high, words, side, mask, mask_at):
-    """Return the tokens that query i of a tile sees in visits low to high."""
+def _tokens_seen(i, visits, low, high, words, side, mask, mask_at, pairs, at_pairs, room):
+    """Return the tokens that query i of a tile sees in visits low to high; its pairs begin at `at_pairs`."""
     count, one = 0, np.uint64(1)
     for s in range(low, high):
         count += visits[VISIT * s + 1] - visits[VISIT * s]
@@ -199,7 +203,7 @@ def _tokens_seen(i, visits, low, high, words, side, mask, mask_at):
         begin, end, number = visits[VISIT * s], visits[VISIT * s + 1], visits[VISIT * s + 2]
         for j in range(begin, end):
             there = number < 0 or (words[number * side + j - begin] >> np.uint64(i)) & one != 0
-            if there and (mask.size == 0 or mask[mask_at + j]):
+            if there and (mask.size == 0 or mask[mask_at + j]) and not is_hidden(pairs, at_pairs, j, room):
                 seen[count] = j
                 count += 1
     return seen[:count]
@@ -257,23 +261,25 @@ def _put(answers, log, i, e, joins, scattered, answered, lse, to):
 
 
 @compiled
-def online_softmax(q, k, v, mask, bias, scale, table, words, answered, lse, sizes, low, high):
+def online_softmax(q, k, v, mask, bias, pairs, scale, table, words, answered, lse, sizes, low, high):
     """Answer tiles low to high of a part, the last ones of each read first: causal ones have most to do.
 
     q (heads, n, D), k (heads, L, D), v (heads, L, e), keys in the order of the part, and `answered` are (floats, bits,
-    kind); sizes are (n, D, L, e). All is flat. The table holds, one after the other: its header; tiles, visits and
-    reads; and queries, none where they stand as they are. Reads are heads of q, of k, of v, of the mask and the bias,
-    of out; the rest, and the words (B, SIDE), are those of `kernattn._plans.parts.Part`. A part that joins what was
-    answered writes floats.
+    kind); sizes are (n, D, L, e). All is flat. What is added to `pairs` is as `pair_loops` has it. The table holds, one
+    after the other: its header; tiles, visits and reads; and queries, none where they stand as they are. Reads are
+    heads of q, of k, of v, of the mask and the bias, of out; the rest, and the words (B, SIDE), are those of
+    `kernattn._plans.parts.Part`. A part that joins what was answered writes floats.
     """
     (n, dim, length, e), side = sizes, words.shape[1]
     q, k, v, words = as_read(q), as_read(k), as_read(v), whole(words)
+    paired = are_pairs(pairs)
     out, bits, kind = answered
     tiles, visits, reads, queries, joins = tables(table)
     per_read, key_block = table[TILES], min(side, length)
     scattered = queries.size > 0
     apart = scattered or joins or kind != 0
     scratch = _scratch(dim, e, min(side, n), key_block, apart or room_of(1, q) > 0, lse)
+    strip, own = aligned(2 * STRIP * scratch.size if paired else 0, lse), np.empty(side if paired else 0, np.uint64)
     num, peaks, lows, den, row_e = scratch.num, scratch.peaks, scratch.lows, scratch.den, scratch.row
     factor = lse.dtype.type(scale)
     coarse = scale != 0 and not np.finfo(lse.dtype).tiny <= abs(factor) < np.inf
@@ -282,6 +288,7 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, answered, lse, size
         first, rows, begin, end = tiles[tile], tiles[tile + 1], tiles[tile + 2], tiles[tile + 3]
         at_q, at_k, at_v = reads[read] * n, reads[read + 1] * length, reads[read + 2] * length
         at_m, at_out = reads[read + 3] * length, reads[read + 4] * n
+        head = b // per_read
         _begin(scratch, q, at_q, first, rows, dim, factor, queries)
         # the keys that the tile sees, block by block
         for s in range(begin, end):
@@ -297,11 +304,16 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, answered, lse, size
                 product(of_keys, 0, dim, 1, scratch.queries, 0, size, scores, 0, size, count, rows, dim, False, FULL)
                 if mask.size > 0 or bias.size > 0:
                     _adjust(scores, size, count, rows, mask, bias, at_m + at)
+                if paired:
+                    add_pairs(scores, size, count, rows, pairs, head, n, queries, first, at, mask, at_m + at, strip)
                 if number >= 0:
                     _hide(scores, size, count, rows, seen)
                 if _exponentials(scratch, count, rows):
                     _shrink(scratch, rows)
-                if number >= 0 and not finite(window(values, 0, (count - 1) * step + e)):
+                if (number >= 0 or paired) and not finite(window(values, 0, (count - 1) * step + e)):
+                    if paired:
+                        words_of_pairs(own, count, rows, pairs, head, n, queries, first, at, seen, number, strip)
+                        seen = whole(own)
                     _set_aside(values, step, count, e, scores, size, rows, seen, num, row_e, scratch.values)
                     values = whole(scratch.values)
                 product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
@@ -315,10 +327,12 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, answered, lse, size
             token = queries[first + i] if scattered else first + i
             logs[at + i] = peaks[i] + math.log(den[i]) if den[i] != 0 else -np.inf
             if coarse or lows[i] == -np.inf or not (den[i] > 0 and finite(window(num, i * row_e, e))):
+                at_pairs = row_of_pairs(pairs, head, n, token)
+                tokens = _tokens_seen(i, visits, begin, end, words, side, mask, at_m, pairs, at_pairs, strip)
                 answer_far_row(
-                    q, (at_q + token) * dim, k, at_k * dim, v, at_v * e, dim, e,
-                    _tokens_seen(i, visits, begin, end, words, side, mask, at_m),
-                    bias, at_m, scale, window(answers, (at + i) * e, e), logs, at + i,
+                    q, (at_q + token) * dim, k, at_k * dim, v, at_v * e, dim, e, tokens,
+                    added_to(tokens, bias, at_m, pairs, at_pairs, strip), scale, window(answers, (at + i) * e, e),
+                    logs, at + i,
                 )  # fmt: skip
             if apart:
                 _put(answers, logs[i], i, e, joins, scattered, answered, lse, at_out + token)

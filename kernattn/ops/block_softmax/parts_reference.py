@@ -25,13 +25,14 @@ def answer_heads(
     heads: tuple[tuple[Part, ...], ...],
     mask: Array | None,
     bias: Array | None,
+    pairs: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return outputs and log normalisers; each of several heads has parts of its own, along the last leading axis."""
     if len(heads) == 1:
-        return _answer(xp, q, k, v, scale, heads[0], mask, bias)
+        return _answer(xp, q, k, v, scale, heads[0], mask, bias, pairs)
     answers = []
     for head, parts in enumerate(heads):
-        of_q, of_k, of_v, *rows = each_head(head, (3, 3, 3, 2, 2), q, k, v, mask, bias)
+        of_q, of_k, of_v, *rows = each_head(head, (3, 3, 3, 2, 2, 3), q, k, v, mask, bias, pairs)
         answers.append(_answer(xp, of_q, of_k, of_v, scale, parts, *rows))
     lead = np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in (q, k, v)))[:-1]
     outs, logs = ([xp.broadcast_to(x, (*lead, *x.shape[x.ndim - axes :])) for x in found_] for found_, axes in (
@@ -62,13 +63,14 @@ def _answer(
     parts: tuple[Part, ...],
     mask: Array | None,
     bias: Array | None,
+    pairs: Array | None,
 ) -> tuple[Array, Array]:
     lead = np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in (q, k, v)))
     n, known, q = q.shape[-2], anywhere(xp.all(xp.isfinite(v))), q * scale
 
     def begin(rows: Integers) -> Visit:
         queries = rows_of(xp, q, rows)
-        return lambda keys, seen: _visit(xp, queries, k, v, keys, seen, mask, bias, known)
+        return lambda keys, seen: _visit(xp, queries, k, v, rows, keys, seen, mask, bias, pairs, known)
 
     total = sums_over(xp, parts, begin, empty(xp, lead, n, n, v.shape[-1], q.dtype, q))
     return quotient(xp, total, v.dtype), log_normaliser(xp, Normaliser(total.peak, total.z)).log
@@ -139,10 +141,12 @@ def _visit(
     q: Array,
     k: Array,
     v: Array,
-    keys: NDArray[np.int64],
+    rows: Integers,
+    keys: Integers,
     seen: NDArray[np.bool_],
     mask: Array | None,
     bias: Array | None,
+    pairs: Array | None,
     known: bool,
 ) -> PeakedSum:
     """Return the sums of tiles of queries (..., b, r, d) over a visit of each; all values are `known` to be finite."""
@@ -150,6 +154,10 @@ def _visit(
     scores = xp.matmul(q, xp.matrix_transpose(rows_of(xp, k, keys)))
     if bias is not None:
         scores = scores + rows_of(xp, bias[..., None], keys)[..., None, :, 0]
+    if pairs is not None:
+        added = _pairs_of(xp, pairs, rows, keys)
+        sees = sees & (added != -xp.inf)
+        scores = scores + xp.where(added == xp.inf, xp.nan, added)
     if mask is not None:
         sees = sees & rows_of(xp, mask[..., None], keys)[..., None, :, 0]
     scores = xp.where(sees, scores, -xp.inf)
@@ -157,6 +165,14 @@ def _visit(
     weights, values = xp.exp(scores - finite(xp, peak)), rows_of(xp, v, keys)
     s = xp.matmul(weights, values) if known else blind_product(xp, weights, values, xp.astype(sees, q.dtype))
     return PeakedSum(s, xp.sum(weights, axis=-1), peak[..., 0])
+
+
+def _pairs_of(xp: ModuleType, pairs: Array, rows: Integers, keys: Integers) -> Array:
+    """Return what is added to the scores of rows (b, r) and keys (b, c), (..., b, r, c)."""
+    at = rows[..., :, None] * pairs.shape[-1] + keys[..., None, :]
+    flat = xp.reshape(pairs, (*pairs.shape[:-2], -1))
+    taken = xp.take(flat, indices(xp, at.reshape(-1), pairs), axis=-1)
+    return xp.reshape(taken, (*flat.shape[:-1], *at.shape))
 
 
 def blind_product(xp: ModuleType, weights: Array, values: Array, sees: Array) -> Array:

@@ -16,24 +16,25 @@ BLOCK = 512
 
 
 def block_softmax(
-    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None
-) -> tuple[Array, Array]:
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None,
+    score_bias: Array | None = None,
+) -> tuple[Array, Array]:  # fmt: skip
     """Return the outputs and the log normalisers."""
     xp = namespace(q=q)
     dtype, out_dtype = accumulation_dtype(xp, q), q.dtype
-    bias = None
+    bias, pairs = None, None if score_bias is None else xp.astype(score_bias, dtype, copy=False)
     if key_bias is not None:
         key_mask, bias = shown_bias(xp, key_mask, xp.astype(key_bias, dtype, copy=False))
     k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
-    if plan.kind == "parts" or bias is not None:
+    if plan.kind == "parts" or not (bias is pairs is None):
         heads = plan.heads or ((dense(q.shape[-2], k.shape[-2], plan.kind == "causal"),),)
         wide = widest(xp, q)
         known = [xp.where(xp.isfinite(x), x, xp.zeros_like(x)) for x in (q, k, v)]
         if wide == dtype or far_rows(xp, known[0], known[1], known[2], scale, None) is None:
-            out, lse = answer_heads(xp, q, k, v, scale, heads, key_mask, bias)
+            out, lse = answer_heads(xp, q, k, v, scale, heads, key_mask, bias, pairs)
         else:
-            out, lse = _answer_twice(xp, (q, k, v), scale, heads, key_mask, bias)
+            out, lse = _answer_twice(xp, (q, k, v), scale, heads, key_mask, bias, pairs)
         return xp.astype(out, out_dtype, copy=False), lse
     before = k.shape[-2] - q.shape[-2] if plan.kind == "causal" else None
     far = far_rows(xp, q, k, v, scale, before)
@@ -56,15 +57,17 @@ def shown_bias(xp: ModuleType, mask: Array | None, bias: Array) -> tuple[Array, 
 
 
 def _answer_twice(
-    xp: ModuleType, arrays: tuple[Array, Array, Array], scale: float, heads: Any, mask: Array | None, bias: Array | None
-) -> tuple[Array, Array]:
+    xp: ModuleType, arrays: tuple[Array, Array, Array], scale: float, heads: Any, mask: Array | None,
+    bias: Array | None, pairs: Array | None,
+) -> tuple[Array, Array]:  # fmt: skip
     """Return outputs and log normalisers over parts, in float64 those of rows that leave float32 by what they see."""
     dtype, wide = arrays[0].dtype, widest(xp, arrays[0])
     limit = float(xp.finfo(dtype).max)
     with np.errstate(over="ignore", invalid="ignore"):
-        out, lse = answer_heads(xp, *arrays, scale, heads, mask, bias)
+        out, lse = answer_heads(xp, *arrays, scale, heads, mask, bias, pairs)
     q, k, v = (xp.astype(x, wide) for x in arrays)
-    rows, logs = answer_heads(xp, q, k, v, scale, heads, mask, None if bias is None else xp.astype(bias, wide))
+    bias, pairs = (None if x is None else xp.astype(x, wide) for x in (bias, pairs))
+    rows, logs = answer_heads(xp, q, k, v, scale, heads, mask, bias, pairs)
     logs = xp.where(xp.isfinite(logs), xp.clip(logs, min=-limit, max=limit), logs)
     lost = ~xp.isfinite(lse) | ~xp.all(xp.isfinite(out), axis=-1)
     return xp.where(lost[..., None], xp.astype(rows, dtype), out), xp.where(lost, xp.astype(logs, dtype), lse)

@@ -18,8 +18,9 @@ from kernattn._runtime.parallel import share
 from kernattn._sums.cotangents import sum_onto
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import Rows, accumulation, flat, narrow, nothing, rows, seconds_of
+from kernattn.ops._numba.tiles.layout import Rows, accumulation, flat, narrow, nothing, rows, seconds_of, unwritten
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, put_back, reorder
+from kernattn.ops.block_softmax.pairs import NONE, Pairs, heads_read, lead_of, pairs_of
 from kernattn.ops.block_softmax_vjp.far_loops import pull_far_rows
 from kernattn.ops.block_softmax_vjp.loops import pull_blocks
 from kernattn.ops.block_softmax_vjp.rows_loops import KINDS, judge_rows
@@ -31,29 +32,35 @@ TOKENS = 1 << 20  # that far rows see, at a time
 
 def block_softmax_vjp(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None, out: Array,
-    lse: Array, g: Array, g_lse: Array | None,
-) -> tuple[Array, Array, Array, Array, Array | None]:  # fmt: skip
+    lse: Array, g: Array, g_lse: Array | None, score_bias: Array | None = None,
+) -> tuple[Array, Array, Array, Array, Array | None, Array | None]:  # fmt: skip
     dtype = accumulation(q)
-    how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
+    how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize, lead_of(score_bias))
     leads = how.out_lead, how.lead, how.lead
     onto = tuple(np.zeros((*lead, *x.shape[-2:]), dtype) for lead, x in zip(leads, (q, k, v), strict=True))
-    ds, db = add_cotangents(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, g_lse, onto)
+    of_pairs = None if score_bias is None else np.zeros(score_bias.shape, dtype)
+    pairs = (score_bias, of_pairs)
+    ds, db = add_cotangents(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, g_lse, onto, pairs)
     dq, dk, dv = (narrow(sum_onto(np, y, of.shape), of.dtype) for y, of in zip(onto, (q, k, v), strict=True))
     of_bias = None if key_bias is None else narrow(sum_onto(np, db[..., 0], key_bias.shape), key_bias.dtype)
-    return dq, dk, dv, np.asarray(ds, dtype), of_bias
+    if score_bias is not None and of_pairs is not None:
+        of_pairs = narrow(of_pairs, score_bias.dtype)
+    return dq, dk, dv, np.asarray(ds, dtype), of_bias, of_pairs
 
 
 def add_cotangents(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None, out: Array,
     lse: Array, g: Array, g_lse: Array | None, onto: tuple[NDArray[Any], ...],
+    pairs: tuple[Array | None, NDArray[Any] | None] = (None, None),
 ) -> tuple[float, NDArray[Any]]:  # fmt: skip
     """Add the cotangents of queries, keys and values to arrays; return that of the scale, and those of the bias.
 
     The arrays are contiguous, in the dtype of sums: that of queries has the leading axes of outputs, those of keys and
-    values the ones that keys and values have together.
+    values the ones that keys and values have together. `pairs` are a bias of pairs, and the array of its cotangents.
     """
-    dtype, length = accumulation(q), k.shape[-2]
-    how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
+    (score_bias, of_pairs), dtype, length = pairs, accumulation(q), k.shape[-2]
+    lead = lead_of(score_bias)
+    how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize, lead)
     mask, bias = mask_and_bias(key_mask, key_bias, (*how.lead, length), dtype)
     of_lse = nothing(dtype) if g_lse is None else flat(g_lse, dtype)
     count = len(how.states)
@@ -63,6 +70,7 @@ def add_cotangents(
         np.empty(lse.size, dtype), np.empty(lse.size, dtype), np.empty(lse.size, np.bool_),
         dq, dk.reshape(count, length, -1), dv.reshape(count, length, -1),
         np.zeros((count if bias.size > 0 else 0, length, 1), dtype),
+        pairs_of(score_bias, dtype), unwritten(dtype) if of_pairs is None else of_pairs.reshape(-1),
     )  # fmt: skip
     judge = partial(
         judge_rows, x.q, x.k, mask, bias, x.scale, KINDS.index(plan.kind), how.states, how.reads,
@@ -71,7 +79,8 @@ def add_cotangents(
     share(judge, count, how.seconds_to_judge)
     ds = sum(_pull(work, x) for work in how.work)
     if x.far.any():
-        ds += sum(_pull_far(head, x) for head in _heads(plan, q.shape[-2], length, how.states, how.reads))
+        of_heads = _heads(plan, q.shape[-2], length, how.states, how.reads)
+        ds += sum(_pull_far(each, x) for head in of_heads for each in _apart(head, lead, how.out_lead))
     return ds, x.db.reshape(*how.lead, length, -1)
 
 
@@ -94,6 +103,8 @@ class _Arrays(NamedTuple):
     dk: NDArray[Any]  # (states, l, d), as dv and db
     dv: NDArray[Any]
     db: NDArray[Any]
+    pairs: Pairs
+    dpairs: NDArray[Any]  # (its heads, n, l), flat, or no numbers
 
 
 def _pull(work: _Work, x: _Arrays) -> float:
@@ -105,9 +116,10 @@ def _pull(work: _Work, x: _Arrays) -> float:
         sizes = n, dim, len(order.tokens), e
         keys = reorder(order, *keys, x.sizes)
         grads = [np.zeros((len(order.rows) if len(y) else 0, len(order.tokens), y.shape[-1]), y.dtype) for y in grads]
+    pairs = x.pairs.of_part(work.heads, None if order is None else order.tokens)
     pull = partial(
-        pull_blocks, x.q, *keys[:2], x.g, *keys[2:], x.scale, work.table, work.words, x.shifts, x.dots, dq,
-        *(y.reshape(-1) for y in grads), ds, sizes,
+        pull_blocks, x.q, *keys[:2], x.g, *keys[2:], pairs, x.scale, work.table, work.words, x.shifts, x.dots, dq,
+        *(y.reshape(-1) for y in grads), x.dpairs, ds, sizes,
     )  # fmt: skip
     for phase in range(work.splits):  # one after the other, so that sums run in one order on any number of threads
         share(partial(pull, phase), work.pieces, work.seconds)
@@ -119,14 +131,14 @@ def _pull(work: _Work, x: _Arrays) -> float:
 
 def _pull_far(head: _Head, x: _Arrays) -> float:
     """Add the cotangents of rows whose scores leave the floats, one by one; return that of the scale."""
-    parts, states, reads = head
+    parts, states, reads, of_pairs = head
     ds = np.zeros(len(states))
     far = np.flatnonzero(x.far.reshape(-1, x.sizes[0])[reads[..., 1].reshape(-1)].any(axis=0))
     for some, ends, tokens in _list_seen(parts, far):
         pull = partial(
-            pull_far_rows, x.q, x.k, x.v, x.g, x.of_lse, x.mask, x.bias, x.scale, states, reads, x.far,
-            some, ends, tokens, x.dq.reshape(-1), x.dk.reshape(-1), x.dv.reshape(-1), x.db.reshape(-1), ds,
-            x.sizes,
+            pull_far_rows, x.q, x.k, x.v, x.g, x.of_lse, x.mask, x.bias, x.pairs.of_part(of_pairs, None), x.scale,
+            states, reads, x.far, some, ends, tokens, x.dq.reshape(-1), x.dk.reshape(-1), x.dv.reshape(-1),
+            x.db.reshape(-1), x.dpairs, ds, x.sizes,
         )  # fmt: skip
         share(pull, len(ds), len(ds) * len(tokens) * x.sizes[1] * 1e-9)
     return float(ds.sum())
@@ -153,6 +165,7 @@ class _Work(NamedTuple):
     pieces: int
     splits: int
     seconds: float  # of a phase
+    heads: NDArray[np.int64]  # of the bias of pairs, by reads of a state; none without one
 
 
 class _Head(NamedTuple):
@@ -161,6 +174,7 @@ class _Head(NamedTuple):
     parts: tuple[Part, ...]
     states: NDArray[np.int64]  # (B, 3) heads of k and v that meet, and their number
     reads: NDArray[np.int64]  # (B, G, 2) heads of q that read them, and of outputs
+    pairs: NDArray[np.int64] = NONE  # (B * G,) heads of the bias of pairs that are read; none without one
 
 
 class _Plan(NamedTuple):
@@ -176,14 +190,17 @@ class _Plan(NamedTuple):
 
 
 @keep_while_small
-def _plan_for(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: Plan, itemsize: int) -> _Plan:
+def _plan_for(
+    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: Plan, itemsize: int, bias: tuple[int, ...] | None
+) -> _Plan:
     (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q, k, v
     who = heads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
     states = np.stack([who.k, who.v, np.arange(len(who.k))], axis=-1)
     pair = seconds_of(2.0 * (3 * dim + 2 * e), 1, itemsize)
     back = from_keys(plan) if plan.kind == "parts" else plan
     of_heads = _heads(back, n, length, states, who.reads, dense_from_keys)
-    work = tuple(_work(part, head, n, pair) for head in of_heads for part in head.parts)
+    apart = [each for head in of_heads for each in _apart(head, bias, who.out_lead)]
+    work = tuple(_work(part, head, n, pair) for head in apart for part in head.parts)
     return _Plan(
         (n, dim, length, e), who.lead, who.out_lead, states, who.reads,
         seconds_of(len(who.q) * n * (dim + 2 * e) + len(states) * length * dim, 0, 4), work,
@@ -204,6 +221,23 @@ def _heads(
             yield _Head(parts, states[own], reads[own][belongs[own]].reshape(len(own), -1, 2))
 
 
+def _apart(head: _Head, bias: tuple[int, ...] | None, out_lead: tuple[int, ...]) -> Iterator[_Head]:
+    """Yield a head's states a group after the other, such that no two of a group read one head of the bias of pairs."""
+    if bias is None:
+        yield head
+        return
+    shape = head.reads.shape[:2]
+    read = heads_read(bias, out_lead, head.reads[..., 1].reshape(-1)).reshape(shape)
+    first = read.min(axis=1)  # leading axes broadcast: two states read the same heads, or none in common
+    order = np.argsort(first, kind="stable")
+    begins = np.searchsorted(first[order], first[order])
+    turn = np.empty(len(first), np.int64)
+    turn[order] = np.arange(len(first)) - begins
+    for at in range(turn.max(initial=-1) + 1):
+        own = turn == at
+        yield _Head(head.parts, head.states[own], head.reads[own], flat(read[own], read.dtype))
+
+
 def _work(part: Part, head: _Head, n: int, pair: float) -> _Work:
     order, numbers = order_of(part.queries, head.states)
     count, group = head.reads.shape[:2]
@@ -215,5 +249,5 @@ def _work(part: Part, head: _Head, n: int, pair: float) -> _Work:
     table = np.concatenate([sizes, part.tiles, part.visits, numbers, head.reads, queries], axis=None)
     return _Work(
         flat(table, np.dtype(np.int64)), part.words, order, count * splits, splits,
-        count * group * part.visited * pair / splits,
+        count * group * part.visited * pair / splits, head.pairs,
     )  # fmt: skip

@@ -63,10 +63,10 @@ def _lists_twice(plan: Plan) -> bool:
 
 def block_softmax_vjp(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None, out: Array,
-    lse: Array, g: Array, g_lse: Array | None,
-) -> tuple[Array, Array, Array, Array, Array | None]:  # fmt: skip
-    if _lists_twice(plan):  # sums of blocks that run side by side would meet
-        return reference.block_softmax_vjp(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, g_lse)
+    lse: Array, g: Array, g_lse: Array | None, score_bias: Array | None = None,
+) -> tuple[Array, Array, Array, Array, Array | None, Array | None]:  # fmt: skip
+    if score_bias is not None or _lists_twice(plan):  # sums of blocks that run side by side would meet
+        return reference.block_softmax_vjp(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, g_lse, score_bias)
     xp = namespace(q=q)
     if g_lse is not None:  # a score counts as a value of 1, whose output is held at 0
         one, none = xp.ones_like(v[..., :1]), xp.zeros_like(out[..., :1])
@@ -121,4 +121,4 @@ def block_softmax_vjp(
     dq, _, of_scale, _ = run(False, tuple(q.shape[:-2]) == lead)
     dk, dv, _, of_bias = run(True, tuple(k.shape[:-2]) == tuple(v.shape[:-2]) == lead)
     of_bias = None if key_bias is None else like(of_bias, key_bias)
-    return like(dq, q), like(dk, k), like(dv, v), xp.sum(of_scale), of_bias
+    return like(dq, q), like(dk, k), like(dv, v), xp.sum(of_scale), of_bias, None

@@ -17,6 +17,7 @@ from kernattn.ops._numba.codegen.vectors import bits_of, load, store, where
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
 from kernattn.ops._numba.tiles.rows import as_read, read_row, read_rows
+from kernattn.ops.block_softmax.pair_loops import are_pairs, read_pairs, row_of_pairs
 
 TILES, VISITS, STATES, GROUP, SPLITS = range(5)
 HEADER = 5
@@ -41,13 +42,14 @@ class Scratch(NamedTuple):
     dv: Any  # (size, row_e)
     db: Any  # (size,)
     dq: Any  # (size, row_d), those of a block of queries
+    pairs: Any  # (size, size), what is added to the scores, where there is such a bias
     size: Any
     row_d: Any
     row_e: Any
 
 
 @inner
-def _scratch(dim, e, block, like):
+def _scratch(dim, e, block, paired, like):
     """Return room for blocks of so many keys or queries."""
     size, row_d, row_e = tile_rows(block, like), tile_rows(dim, like), tile_rows(e, like)
     return Scratch(
@@ -56,6 +58,7 @@ def _scratch(dim, e, block, like):
         aligned(size * row_d, like), aligned(size * row_e, like),
         aligned(size * size, like), aligned(size * size, like),
         aligned(size * row_d, like), aligned(size * row_e, like), aligned(size, like), aligned(size * row_d, like),
+        aligned(size * size if paired else 0, like),
         size, row_d, row_e,
     )  # fmt: skip
 
@@ -119,6 +122,34 @@ def _add_bias(scratch, rows, count, bias, at):
 
 
 @inner
+def _load_pairs(scratch, tokens, first, rows, pairs, read, n, at, count):
+    """Copy what is added to scores to a tile."""
+    for i in range(rows):
+        at_row = row_of_pairs(pairs, read, n, _token(tokens, first + i))
+        read_pairs(pairs, at_row, at, count, scratch.pairs, i * scratch.size)
+
+
+@inner
+def _add_pairs(scratch, rows, count):
+    """Add to each score what is added to it alone."""
+    scores, width = scratch.weights, lanes(scratch.weights)
+    for i in range(rows):
+        for j in range(i * scratch.size, i * scratch.size + count, width):
+            store(load(scores, j) + load(scratch.pairs, j), scores, j)
+
+
+@inner
+def _tell_pairs(scratch, tokens, first, rows, pairs, read, n, at, count, words, mask, at_m, dpairs):
+    """Add the cotangents of scores to those of what was added to them, where a query sees a key."""
+    one, (_, _, keys, _) = np.uint64(1), pairs
+    for i in range(rows):
+        at_row, slopes = row_of_pairs(pairs, read, n, _token(tokens, first + i)), i * scratch.size
+        for j in range(count):
+            if (words.size == 0 or (words[i] >> np.uint64(j)) & one) and (mask.size == 0 or mask[at_m + j]):
+                dpairs[at_row + (keys[at + j] if keys.size > 0 else at + j)] += scratch.slopes[slopes + j]
+
+
+@inner
 def _hide(scratch, rows, count, words):
     """Hide key j from query i where bit j of word i is 0."""
     scores, width = scratch.weights, lanes(scratch.weights)
@@ -134,15 +165,20 @@ def _hide(scratch, rows, count, words):
 @inner
 def _pair_by_pair(scratch, tokens, first, rows, count, dim, e, words, bias, at_m, shifts, dots, at):
     """Add what `_visit` adds where something is not finite: query i reads nothing of keys whose bit of word i is 0."""
-    s, one = scratch, np.uint64(1)
+    s, one, paired = scratch, np.uint64(1), scratch.pairs.size > 0
     for i in range(rows):
         token = at + _token(tokens, first + i)
+        if paired:
+            for j in range(count):
+                s.slopes[i * s.size + j] = 0
         if shifts[token] == math.inf:
             continue
         q, g = window(s.queries, i * s.row_d, dim), window(s.g, i * s.row_e, e)
         dq = window(s.dq, i * s.row_d, dim)
         for j in range(count):
-            if (words[i] >> np.uint64(j)) & one == 0:
+            if words.size > 0 and (words[i] >> np.uint64(j)) & one == 0:
+                continue
+            if paired and s.pairs[i * s.size + j] == -math.inf:
                 continue
             k = window(s.keys, j * s.row_d, dim)
             dk, dv = window(s.dk, j * s.row_d, dim), window(s.dv, j * s.row_e, e)
@@ -153,9 +189,11 @@ def _pair_by_pair(scratch, tokens, first, rows, count, dim, e, words, bias, at_m
                 slope += g[c] * s.values_t[c * s.size + j]
             if bias.size > 0:
                 score += bias[at_m + j]
+            if paired:
+                score += s.pairs[i * s.size + j]
             score -= shifts[token]
             p = decayed(score if score < 0 or math.isnan(score) else s.queries.dtype.type(0))
-            slope = p * (slope - dots[token])
+            s.slopes[i * s.size + j] = slope = p * (slope - dots[token])
             s.db[j] += slope
             for c in range(e):
                 dv[c] += p * g[c]
@@ -178,7 +216,7 @@ def _finite(scratch, tokens, first, rows, dots, at):
 def _visit(scratch, tokens, first, rows, count, dim, e, words, bias, at_m, shifts, dots, at):
     """Add the cotangents of keys that `rows` queries see, and write those of the queries; without words all see all."""
     s = scratch
-    if words.size > 0 and not _finite(s, tokens, first, rows, dots, at):
+    if (words.size > 0 or s.pairs.size > 0) and not _finite(s, tokens, first, rows, dots, at):
         _clear(s.dq)
         _pair_by_pair(s, tokens, first, rows, count, dim, e, words, bias, at_m, shifts, dots, at)
         return
@@ -186,6 +224,8 @@ def _visit(scratch, tokens, first, rows, count, dim, e, words, bias, at_m, shift
     product(s.g, 0, s.row_e, 1, s.values_t, 0, s.size, s.slopes, 0, s.size, rows, count, e, False, FULL)
     if bias.size > 0:
         _add_bias(s, rows, count, bias, at_m)
+    if s.pairs.size > 0:
+        _add_pairs(s, rows, count)
     if words.size > 0:
         _hide(s, rows, count, words)
     _slopes(s, tokens, first, rows, count, shifts, dots, at)
@@ -241,7 +281,8 @@ def _tables(table):
 
 @compiled
 def pull_blocks(
-    q, k, v, g, mask, bias, scale, table, words, shifts, dots, dq, dk, dv, db, ds, sizes, phase, low, high
+    q, k, v, g, mask, bias, pairs, scale, table, words, shifts, dots, dq, dk, dv, db, dpairs, ds, sizes, phase,
+    low, high,
 ):  # fmt: skip
     """Add what pieces low to high of a part tell: of state b the s-th share of its tiles, and that of the queries.
 
@@ -250,7 +291,8 @@ def pull_blocks(
     visits of queries; states, the heads of k, of v, and of dk, dv, db, mask and bias; reads, the heads of q, and of g
     and dq; and the rows of the queries, none where they stand as they are. Words (W, SIDE) are those of
     `kernattn._plans.transposed`. The share of the queries is s + phase, so that no two pieces of a phase write to the
-    same rows. ds has a number for each piece.
+    same rows. ds has a number for each piece. What is added to `pairs` is as `pair_loops` of the op has it, for the
+    reads of the states; no two states add to one of its cotangents.
     """
     (n, dim, length, e), side = sizes, words.shape[1]
     q, k, v, g, words = as_read(q), as_read(k), as_read(v), as_read(g), whole(words)
@@ -259,7 +301,8 @@ def pull_blocks(
     factor, one = dq.dtype.type(scale), dq.dtype.type(1)
     queries = tokens.size if tokens.size > 0 else n
     block = min(side, max(queries, length))
-    scratch = _scratch(dim, e, block, dq)
+    paired = are_pairs(pairs)
+    scratch = _scratch(dim, e, block, paired, dq)
     size, row_d, row_e = scratch.size, scratch.row_d, scratch.row_e
     for piece in range(low, high):
         b, s = piece // splits, piece % splits
@@ -291,7 +334,14 @@ def pull_blocks(
                             q, at_q, tokens, first, rows, dim, factor, shifts, at_g, scratch.queries, row_d
                         )  # fmt: skip
                         _load_queries(g, at_g, tokens, first, rows, e, one, shifts, at_g, scratch.g, row_e)
+                        if paired:
+                            _load_pairs(scratch, tokens, first, rows, pairs, read // READ, n, at, count)
                         _visit(scratch, tokens, first, rows, count, dim, e, seen, bias, at_m, shifts, dots, at_g)
+                        if paired:
+                            _tell_pairs(
+                                scratch, tokens, first, rows, pairs, read // READ, n, at, count, seen, mask, at_m,
+                                dpairs,
+                            )  # fmt: skip
                         total += _add_to_queries(scratch, tokens, first, rows, dim, factor, q, at_q, shifts, dq, at_g)
             # the cotangents that it has of them
             _add_rows(scratch.dk, row_d, count, dim, mask, at_m, dk, at_m * dim)

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, constant, namespace, zero_masked
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, constant, namespace, placement, zero_masked
 from kernattn._plans.parts import seen_of
 from kernattn._plans.plan import Plan
 from kernattn._sums.cotangents import sum_onto
@@ -32,8 +32,9 @@ def block_softmax_vjp(
     lse: Array,
     g: Array,
     g_lse: Array | None,
-) -> tuple[Array, Array, Array, Array, Array | None]:
-    """Return the cotangents of q, k, v, the scale and the bias."""
+    score_bias: Array | None = None,
+) -> tuple[Array, Array, Array, Array, Array | None, Array | None]:
+    """Return the cotangents of q, k, v, the scale and the biases."""
     xp = namespace(q=q)
     dtype, kinds = accumulation_dtype(xp, q), (q.dtype, k.dtype, v.dtype)
     q, k, v, out, g = (xp.astype(x, dtype, copy=False) for x in (q, k, v, out, g))
@@ -45,21 +46,25 @@ def block_softmax_vjp(
     shapes, bias = [tuple(x.shape) for x in (q, k, v)], None
     if key_bias is not None:
         key_mask, bias = shown_bias(xp, key_mask, xp.astype(key_bias, dtype, copy=False))
+    pairs = None if score_bias is None else xp.astype(score_bias, dtype, copy=False)
     k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)
     n, length = q.shape[-2], k.shape[-2]
     before = length - n if plan.kind == "causal" else None
-    judged = plan.kind != "parts" and bias is None
+    judged = plan.kind != "parts" and bias is pairs is None
     far = _far(xp, q, k, scale, before, lse, alive[..., 0]) if judged else None
     near = q * scale if far is None else xp.where(far[..., None], xp.zeros_like(q), q * scale)
     dots = xp.sum(g * out, axis=-1, keepdims=True)
     dots = dots if of_lse is None else dots - of_lse
-    told_rows, dk, dv, db = [], 0.0, 0.0, 0.0
+    told_rows, told_pairs, dk, dv, db = [], [], 0.0, 0.0, 0.0
     for low in range(0, n, BLOCK):
         rows = (..., slice(low, min(low + BLOCK, n)), slice(None))
-        position = None if before is None else before + low
+        position = None if before is None or pairs is not None else before + low
         scores = xp.matmul(near[rows], xp.matrix_transpose(k))  # (..., b, l)
         scores = hide_unseen(xp, scores if bias is None else scores + bias[..., None, :], 0, position, key_mask)
         sees = _mask_of_block(xp, plan, low, q) if plan.kind == "parts" else None
+        if pairs is not None:
+            added, sees = _pairs_of_block(xp, pairs[rows], sees, before, low)
+            scores = scores + added
         if sees is not None:
             scores = xp.where(sees, scores, -xp.inf)
         seen, dot = (scores != -xp.inf) & alive[rows], dots[rows]
@@ -78,6 +83,8 @@ def block_softmax_vjp(
         dk = dk + _weights_times(xp, slopes, q[rows] * scale, position, sees)
         dv = dv + _weights_times(xp, weights, g[rows], position, sees)
         db = db + xp.sum(slopes, axis=-2)
+        if pairs is not None:
+            told_pairs.append(sum_onto(xp, slopes, tuple(pairs[rows].shape)))
     dq = xp.concat(told_rows, axis=-2)
     of_scores = sum_onto(xp, xp.where(alive, dq, xp.zeros_like(dq)), shapes[0])
     cotangents = (scale * of_scores, dk, dv)
@@ -87,7 +94,8 @@ def block_softmax_vjp(
     )
     if key_bias is not None:
         db = xp.astype(sum_onto(xp, db, tuple(key_bias.shape)), key_bias.dtype, copy=False)
-    return dq, dk, dv, xp.sum(q * of_scores), None if key_bias is None else db
+    of_pairs = None if score_bias is None else xp.astype(xp.concat(told_pairs, axis=-2), score_bias.dtype, copy=False)
+    return dq, dk, dv, xp.sum(q * of_scores), None if key_bias is None else db, of_pairs
 
 
 def _mask_of_block(xp: ModuleType, plan: Plan, low: int, like: Array) -> Array:
@@ -95,6 +103,20 @@ def _mask_of_block(xp: ModuleType, plan: Plan, low: int, like: Array) -> Array:
     high = min(low + BLOCK, plan.n)
     seen = np.stack([seen_of(parts, low, high, plan.length) for parts in plan.heads])
     return constant(xp, seen if len(seen) > 1 else seen[0], xp.bool, like)
+
+
+def _pairs_of_block(
+    xp: ModuleType, pairs: Array, sees: Array | None, before: int | None, low: int
+) -> tuple[Array, Array]:
+    """Return what is added to the scores (..., b, l) of a block of rows from `low` on, and which keys these see."""
+    shown = pairs != -xp.inf
+    if sees is not None:
+        shown = shown & sees
+    elif before is not None:
+        count, length = pairs.shape[-2:]
+        rows = xp.arange(before + low, before + low + count, **placement(pairs))
+        shown = shown & (xp.arange(length, **placement(pairs)) <= rows[:, None])
+    return xp.where(shown, xp.where(pairs == xp.inf, xp.nan, pairs), xp.zeros_like(pairs)), shown
 
 
 def _far(
