@@ -22,6 +22,7 @@ from kernattn.attention._recurrent import linear_attention_step
 from kernattn.attention._softmax import softmax_attention, softmax_with_lse
 from kernattn.attention._state_batches import put_states, stack_states, take_states
 from kernattn.attention._state_files import load_state, save_state
+from kernattn.attention._state_moves import move_states
 from kernattn.attention._states import attend, attend_with_lse, initial_state, key_state, merge_states
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "load_state",
     "lsh_attention",
     "merge_states",
+    "move_states",
     "nystrom_attention",
     "patterns",
     "put_states",
