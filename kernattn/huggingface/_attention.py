@@ -22,6 +22,7 @@ from kernattn.attention import (
 )
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, LearntMap, random_features
+from kernattn.huggingface._beside import FIXED, MAP, given, kept
 from kernattn.huggingface._cache import find_layer
 from kernattn.huggingface._call import Call, read_call
 from kernattn.huggingface._inputs import INPUTS, is_design, layers_of, put_inputs
@@ -56,15 +57,24 @@ class Favor:
     ----------
     num_features, estimator, projection, seed : object
         As `register` takes them; the seed is that of all draws. Models that were saved with others have theirs.
+    beside : str
+        The name of the data or of the map that it was given, under which a model's config refers to it.
     draws : int
         How many times all layers were redrawn.
     """
 
     def __init__(
-        self, num_features: int, estimator: str, projection: str, seed: int, said: tuple[str, ...] = ()
+        self,
+        num_features: int,
+        estimator: str,
+        projection: str,
+        seed: int,
+        said: tuple[str, ...] = (),
+        beside: str = "",
     ) -> None:
         self.num_features, self.estimator, self.projection, self.seed = num_features, estimator, projection, seed
         self.draws = self._drawn = 0
+        self.beside = beside
         self._said = said  # which of them must be those of a model's file
         self._maps: dict[tuple[Settings, int, int, float], FeatureMap] = {}
         self._number = next(_numbers)
@@ -72,6 +82,8 @@ class Favor:
 
     def redraw(self) -> None:
         """Give every layer a fresh draw. A StateCache filled before belongs to the old one, and is refused."""
+        if self.estimator in (MAP, *FIXED):
+            raise ParameterError(f"attention of estimator {self.estimator!r} has no draw: there is nothing to redraw")
         self.draws += 1
         self._maps.clear()
         for layer, forms in self._in_graphs.items():
@@ -92,7 +104,7 @@ class Favor:
 
     @property
     def _own(self) -> Settings:
-        return Settings(self.num_features, self.estimator, self.projection, self.seed, self.draws)
+        return Settings(self.num_features, self.estimator, self.projection, self.seed, self.draws, self.beside)
 
     def _settle(self, module: nn.Module) -> Settings:
         """Return what a model's draws follow from; a graph is of these settings of the registration alone."""
@@ -118,7 +130,9 @@ class Favor:
         if not layers:
             return None
         settings = self._settle(layers[0])
-        design, other = (_draw(*settings[:3], 0, 0, at, dim, scale) for at in (0, 1))
+        if settings.estimator in (MAP, "learned", *FIXED):
+            return None
+        design, other = (_draw(*settings._replace(seed=0, draws=0), at, dim, scale) for at in (0, 1))
         if any(getattr(layer, "layer_idx", None) is None for layer in layers) or not is_design(design, other):
             return None
         for layer in layers:
@@ -191,10 +205,18 @@ def give_back(out: Tensor) -> tuple[Tensor, None]:
 
 
 def _draw(
-    num_features: int, estimator: str, projection: str, seed: int, draws: int, layer: int, dim: int, scale: float
-) -> FeatureMap:
-    rng = np.random.default_rng([seed, draws, layer])
-    return random_features(Softmax(scale=scale), dim, num_features, estimator=estimator, projection=projection, rng=rng)
+    num_features: int, estimator: str, projection: str, seed: int, draws: int, beside: str, layer: int, dim: int,
+    scale: float,
+) -> FeatureMap:  # fmt: skip
+    """Return the map of a layer; one that is learnt is the same for all layers, for it has the same data."""
+    if estimator in FIXED:
+        return FIXED[estimator]()
+    of = kept(beside)
+    if estimator == MAP:
+        return of  # type: ignore[no-any-return]
+    rng = np.random.default_rng([seed, draws, 0 if estimator == "learned" else layer])
+    data = None if of is None else given(of)
+    return random_features(Softmax(scale=scale), dim, num_features, estimator, projection, data, rng)
 
 
 @in_a_graph

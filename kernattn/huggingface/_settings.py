@@ -21,9 +21,12 @@ class Settings(NamedTuple):
     projection: str
     seed: int
     draws: int
+    beside: str = ""  # the name of data or of a map, which a config does not hold
 
 
 DEFAULTS = Settings(256, "positive", "orthogonal", 0, 0)
+
+_TOLD = {"seed": "rng", "beside": "data or phi"}
 
 
 class Note(dict[str, Any]):
@@ -71,12 +74,14 @@ def settle(module: nn.Module, by: int, said: tuple[str, ...], *given: Any) -> Se
 
 
 def _arguments(settings: Settings, names: list[str]) -> str:
-    return ", ".join(f"{'rng' if name == 'seed' else name}={getattr(settings, name)!r}" for name in names)
+    return ", ".join(f"{_TOLD.get(name, name)}={getattr(settings, name)!r}" for name in names)
 
 
 def _read(noted: Any) -> Settings:
     """Return the settings that a config has, or raise."""
     kinds = {name: type(value) for name, value in DEFAULTS._asdict().items()}
+    if isinstance(noted, dict):
+        noted = {"beside": "", **noted}  # files of before have none
     whole = isinstance(noted, dict) and noted.keys() == kinds.keys()
     if not whole or any(type(noted[name]) is not kind for name, kind in kinds.items()):
         raise ParameterError(

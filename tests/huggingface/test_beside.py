@@ -1,0 +1,105 @@
+"""Attention of models by maps without a draw, by maps that were given, and by data: what their configs hold of it."""
+
+import numpy as np
+import pytest
+import torch
+
+import kernattn as ka
+from huggingface.models import answers, gpt2, tokens
+from kernattn.errors import DTypeError, ParameterError
+from kernattn.huggingface import _beside, register
+
+DIM = 16  # of a head of `gpt2`
+ROWS = np.random.default_rng(0).standard_normal((64, DIM))
+GIVEN = ka.random_features(ka.kernels.Softmax(), DIM, 24, "positive", rng=3)
+
+
+@pytest.fixture(autouse=True)
+def _another_process(monkeypatch):
+    monkeypatch.setattr(_beside, "_kept", {})
+    yield
+    register(64, rng=0)
+
+
+def saved(tmp_path, **arguments):
+    """A model whose attention is registered so, and saved; and its answers."""
+    made, x = gpt2(n_layer=2), tokens(1, 7)
+    register(**arguments)
+    wanted = answers(made, "kernattn_favor", x)
+    made.save_pretrained(tmp_path)
+    return made, x, wanted
+
+
+def loaded(made, folder):
+    return type(made).from_pretrained(folder).eval()
+
+
+def test_elu1_by_name(tmp_path):
+    made, x, wanted = saved(tmp_path, estimator="elu1")
+    favor = register()
+    assert torch.equal(answers(loaded(made, tmp_path), "kernattn_favor", x), wanted)
+    for layer in range(2):
+        assert favor.draw(layer, DIM, 1.0, favor._own._replace(estimator="elu1")) == ka.features.elu1()
+    with pytest.raises(ParameterError, match="nothing to redraw"):
+        register(estimator="elu1").redraw()
+    register(estimator="positive")
+    with pytest.raises(ParameterError, match=r"of estimator='elu1',.* told estimator='positive'"):
+        answers(loaded(made, tmp_path), "kernattn_favor", x)
+
+
+@pytest.mark.parametrize(
+    ("given", "other"),
+    [
+        ({"phi": GIVEN}, {"phi": GIVEN.redraw(4)}),
+        ({"data": ROWS, "estimator": "favor_sharp", "num_features": 8}, {"data": ROWS + 1, "estimator": "favor_sharp"}),
+        ({"data": (ROWS, ROWS + 1), "estimator": "optimal_positive"}, {"estimator": "optimal_positive", "data": ROWS}),
+    ],
+)
+def test_what_a_config_does_not_hold_is_given_again(tmp_path, given, other, monkeypatch):
+    made, x, wanted = saved(tmp_path, **given)
+    monkeypatch.setattr(_beside, "_kept", {})
+    register()
+    with pytest.raises(ParameterError, match="its config names and does not hold: give register"):
+        answers(loaded(made, tmp_path), "kernattn_favor", x)
+    register(**other)
+    with pytest.raises(ParameterError, match=r"of (num_features=.*, )?data or phi="):
+        answers(loaded(made, tmp_path), "kernattn_favor", x)
+    register(**given)
+    assert torch.equal(answers(loaded(made, tmp_path), "kernattn_favor", x), wanted)
+
+
+def test_data_choose_once(tmp_path):
+    """By the name of what they chose, which needs them no more where its features do not follow from them."""
+    made, x, wanted = saved(tmp_path, data=0.01 * ROWS, num_features=8, rng=5)
+    noted = made.config.kernattn
+    assert noted["estimator"] in ka.features.ESTIMATORS
+    assert (noted["beside"] == "") == (noted["estimator"] not in _beside.SHAPED)
+    register(data=0.01 * ROWS, num_features=8, rng=5)
+    assert torch.equal(answers(loaded(made, tmp_path), "kernattn_favor", x), wanted)
+
+
+def test_a_file_of_before_has_no_name_of_data(tmp_path):
+    made, x, wanted = saved(tmp_path, num_features=8, rng=5)
+    before = dict(made.config.kernattn)
+    del before["beside"]
+    made.config.kernattn = before
+    made.save_pretrained(tmp_path)
+    register()
+    assert torch.equal(answers(loaded(made, tmp_path), "kernattn_favor", x), wanted)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"estimator": "elu1", "num_features": 8}, ParameterError, "leave num_features out beside estimator 'elu1'"),
+        ({"phi": GIVEN, "rng": 1}, ParameterError, "leave rng out beside phi"),
+        ({"phi": "elu1"}, DTypeError, "phi must be a FeatureMap"),
+        ({"phi": ka.with_numbers(GIVEN, omega=GIVEN.spec.omega)}, ParameterError, "plain numbers"),
+        ({"data": ROWS, "estimator": "positive"}, ParameterError, "leave data out beside estimator 'positive'"),
+        ({"estimator": "favor_sharp"}, ParameterError, "'favor_sharp' needs data"),
+        ({"estimator": "auto"}, ParameterError, "'auto' needs data"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(arguments, error, match):
+    with pytest.raises(error, match=match):
+        register(**arguments)
