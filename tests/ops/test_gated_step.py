@@ -78,3 +78,42 @@ def test_a_large_state_begins_at_a_line_of_the_cache():
     x = np.ones((16, 40), np.float32)
     _, after = ka.gated_linear_attention_step(None, x, x, np.ones((16, 32), np.float32), backend="cpu")
     assert after.s.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4"])
+def test_arrays_that_are_read_may_lie_anyhow(dtype, monkeypatch):
+    """Read-only, backwards, every second number, off their alignment, of a class of one's own; and in threads."""
+    q, k, v, g, _, beta, *_ = token("delta", "g", dtype, np.random.default_rng(0))
+    given = {"s": np.ones((*HEADS, D, E), "f4"), "q": q, "k": k, "v": v, "g": g.astype("f4"), "beta": beta}
+
+    def step(s, q, k, v, g, beta):
+        out, after = ka.gated_linear_attention_step(ka.attention.GatedState(s), q, k, v, g=g, beta=beta, backend="cpu")
+        return out, after.s
+
+    def off(x):
+        memory = np.zeros(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
+        memory[...] = x
+        return memory
+
+    def locked(x):
+        x = x.copy()
+        x.setflags(write=False)
+        return x
+
+    class Own(np.ndarray):
+        pass
+
+    wanted = step(**given)
+    for lay in (
+        locked,
+        off,
+        lambda x: x[::-1].copy()[::-1],
+        lambda x: np.repeat(x, 2, -1)[..., ::2],
+        lambda x: x.view(Own),
+    ):
+        for found, right in zip(step(**{name: lay(x) for name, x in given.items()}), wanted, strict=True):
+            np.testing.assert_array_equal(found, right)
+    monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0)
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
+    for found, right in zip(step(**given), wanted, strict=True):
+        np.testing.assert_array_equal(found, right)

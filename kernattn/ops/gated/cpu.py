@@ -30,7 +30,7 @@ from kernattn.ops._numba.tiles.layout import (
 )
 from kernattn.ops.gated.loops import MASK, STATE, STEPS, TABLE_COLUMNS, Given
 from kernattn.ops.gated.reference import segment_starts
-from kernattn.ops.gated.tokens_loops import run_tokens
+from kernattn.ops.gated.tokens import run as run_tokens
 from kernattn.ops.gated.walk_loops import run_gates
 
 Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...] | None]
@@ -75,7 +75,8 @@ def run(
 class Plan(NamedTuple):
     """What shapes tell: it is made once for all calls of one form."""
 
-    sizes: tuple[int, int, int, int, int]
+    sizes: tuple[int, int, int, int, int]  # n, d, e, channels of a decay, tokens of a chunk
+    numbers: NDArray[np.int64]  # of the loop over tokens: n, d, e, channels, readers of a state
     lead: tuple[int, ...]
     out: tuple[int, ...]
     after: tuple[int, ...]
@@ -229,4 +230,5 @@ def plan_for(
     flops = (4 + 2 * reads.shape[1]) * d * e + (1 + reads.shape[1]) * chunk * (d * (1 if channels == 1 else 4) + e)
     seconds = len(table) * n * seconds_of(flops, 0, itemsize)
     out = (*who.out_lead, n, e)
-    return Plan((n, d, e, channels, chunk), lead, out, (*lead, d, e), table, reads, seconds)
+    numbers = np.array([n, d, e, channels, reads.shape[1]], np.int64)
+    return Plan((n, d, e, channels, chunk), numbers, lead, out, (*lead, d, e), table, reads, seconds)

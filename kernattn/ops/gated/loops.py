@@ -22,6 +22,7 @@ TABLE_COLUMNS = 14
 of each is from the next; heads of the mask, and of the state before, or -1."""
 
 QUERY, OUT, QUERY_STEP = range(3)
+READ_COLUMNS = 3
 """Of reads: where rows of q begin, heads of out, and how far a row of q is from the next."""
 
 EPSILON = 1e-6

@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.elementary import decayed
-from kernattn.ops._numba.codegen.memory import aligned, pad, whole, window
+from kernattn.ops._numba.codegen.memory import aligned, numbers_at, pad, window
 from kernattn.ops._numba.codegen.registers import LINE
-from kernattn.ops._numba.tiles.rows import as_read, fetch_rows, given_rows, read_row
+from kernattn.ops._numba.tiles.rows import fetch_rows, given_rows, read_row, rows_at
 from kernattn.ops.gated.loops import (
     BETA,
     DECAY,
@@ -15,11 +15,13 @@ from kernattn.ops.gated.loops import (
     QUERY,
     QUERY_STEP,
     READ,
+    READ_COLUMNS,
     STATE,
+    TABLE_COLUMNS,
     WRITE,
+    Given,
     K,
     V,
-    as_loops_see,
     load_rows,
     row_of,
     write_row,
@@ -158,34 +160,50 @@ def ask_for(given, q, own, at_q, d, e):
 
 
 @compiled
-def run_tokens(sizes, given, q, before, table, reads, scale, out, after, low, high):
-    """Take states low to high through all tokens. sizes: n, d, e, channels of a decay, and one that is not read."""
-    given, q, before, out, after = as_loops_see(given), as_read(q), whole(before), as_read(out), whole(after)
-    n, d, e, _, _ = sizes
+def run_tokens(
+    sizes, table, reads, k, v, logs, beta, read_rows, write, mask, fresh, q, before, out, after, kinds, normalise,
+    scale, low, high,
+):  # fmt: skip
+    """Take states low to high through all tokens. sizes: n, d, e, channels of a decay, and readers of a state.
+
+    Arrays are given by the addresses of their objects, 0 where there is none, and all in this order: kinds has those of
+    the rows k, v, logs, read_rows, write, q and out, two bits each.
+    """
+    given = Given(
+        rows_at(k, kinds & 3, scale), rows_at(v, kinds >> 2 & 3, scale), rows_at(logs, kinds >> 4 & 3, scale),
+        numbers_at(beta, scale), rows_at(read_rows, kinds >> 6 & 3, scale), rows_at(write, kinds >> 8 & 3, scale),
+        numbers_at(mask, True), numbers_at(fresh, True), normalise,
+    )  # fmt: skip
+    q, before = rows_at(q, kinds >> 10 & 3, scale), numbers_at(before, scale)
+    out, after = rows_at(out, kinds >> 12 & 3, scale), numbers_at(after, scale)
+    sizes, table, reads = numbers_at(sizes, low), numbers_at(table, low), numbers_at(reads, low)
+    n, d, e, channels, readers = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
     one = before.dtype.type(1)
     token, no_mask = token_for(d, e, before), window(given.mask, 0, 0)
     for head in range(low, high):
-        own = table[head]
+        own, looks = window(table, head * TABLE_COLUMNS, TABLE_COLUMNS), head * readers * READ_COLUMNS
         new = window(after, head * d * e, d * e)
         old = new
         if head + 1 < high:
-            ask_for(given, q, table[head + 1], reads[head + 1, 0, QUERY], d, e)
+            next_head = window(table, (head + 1) * TABLE_COLUMNS, TABLE_COLUMNS)
+            ask_for(given, q, next_head, reads[looks + readers * READ_COLUMNS + QUERY], d, e)
         if own[STATE] < 0:
             new[:] = 0
         else:
             old = window(before, own[STATE] * d * e, d * e)
         for t in range(n):
-            beta, gone = load_token(given, own, t, sizes, token)
+            beta_t, gone = load_token(given, own, t, (n, d, e, channels, readers), token)
             begins = given.fresh.size > 0 and given.fresh[own[MASK] * n + t]
-            for reader in range(reads.shape[1]):
-                at_q = reads[head, reader, QUERY] + t * reads[head, reader, QUERY_STEP]
-                at_out = reads[head, reader, OUT] * n + t
+            for reader in range(readers):
+                look = window(reads, looks + reader * READ_COLUMNS, READ_COLUMNS)
+                at_q = look[QUERY] + t * look[QUERY_STEP]
+                at_out = look[OUT] * n + t
                 load_rows(q, at_q, d, 1, d, no_mask, 0, given.normalise, token.query, d)
                 query = token.query
                 for c in range(d):
                     query[c] *= scale
                 if reader == 0:
-                    advance(given, old, new, beta, gone, begins, d, e, token)
+                    advance(given, old, new, beta_t, gone, begins, d, e, token)
                     old = new
                 else:
                     token.total[:] = 0

@@ -4,15 +4,16 @@ With a small state this file takes as long as the loop: what shapes tell is kept
 """
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import share, worth_sharing
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, no_rows, nothing, room, rows, written
+from kernattn.ops._numba.tiles.layout import accumulation, flat, room
 from kernattn.ops.gated.cpu import NOWHERE, Layout, Plan, flat_state, plan_for, sum_of_logs
-from kernattn.ops.gated.loops import Given
+from kernattn.ops.gated.tokens import lend
 from kernattn.ops.gated.tokens_loops import run_tokens
 
 Shape = tuple[int, ...] | None
@@ -24,33 +25,40 @@ def gated_step(
     read: Array | None, write: Array | None, scale: float, l2_normalise: bool, key_mask: Array | None,
     reuse_state: bool, out: Array | None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    dtype = accumulation(v)
-    none, logs = no_rows(dtype), g
+    dtype, logs = accumulation(v), g
     if gk is not None:
         logs, g = gk if g is None else sum_of_logs(g, gk, dtype), None
-    gates = None if logs is None else logs.shape, None if beta is None else beta.shape
     plan = _plan_for(
-        q.shape, k.shape, v.shape, *gates, g is None, None if read is None else read.shape,
-        None if write is None else write.shape, state is not None, dtype.itemsize,
+        q.shape, k.shape, v.shape, None if logs is None else logs.shape, None if beta is None else beta.shape,
+        g is None, None if read is None else read.shape, None if write is None else write.shape, state is not None,
+        dtype.itemsize,
     )  # fmt: skip
-    strength = none[0] if beta is None else flat(beta, dtype)
-    pair = (none, none) if read is None or write is None else (rows(read, dtype), rows(write, dtype))
-    given = Given(
-        rows(k, dtype), rows(v, dtype), none if logs is None else rows(logs, dtype), strength, *pair,
-        NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, plan.lead), bool), NO_MASK, l2_normalise,
-    )  # fmt: skip
-    before = nothing(dtype) if state is None else flat_state(state, plan, dtype)
-    after = state if reuse_state and state is not None and state.flags.carray else room(plan.after, dtype)
-    out = np.empty(plan.out, v.dtype) if out is None else out
-    work = (
-        plan.sizes, given, rows(q, dtype), before, plan.table, plan.reads, dtype.type(scale), written(out, dtype),
-        after.reshape(-1),
-    )  # fmt: skip
+    if out is None:
+        out = np.empty(plan.out, v.dtype)
+    before, after = state, None
+    if state is not None:
+        if state.shape != plan.after or state.dtype is not dtype or not state.flags.carray:
+            before = flat_state(state, plan, dtype)
+        elif reuse_state:
+            after = state
+    if after is None:
+        after = room(plan.after, dtype)
+    if beta is not None and not (beta.dtype is dtype and beta.flags.c_contiguous):
+        beta = flat(beta, dtype)
+    mask = None if key_mask is None else flat(np.broadcast_to(key_mask, plan.lead), bool)
+    (k, v, logs, read, write, q, into), kinds = lend((k, v, logs, read, write, q, out), dtype)
+    held = plan.numbers, plan.table, plan.reads, k, v, logs, beta, read, write, mask, None, q, before, into, after
+    work = (*[0 if x is None else id(x) for x in held], kinds, l2_normalise, dtype.type(scale))
     if not worth_sharing(plan.seconds):
         run_tokens(*work, 0, len(plan.table))
     else:
-        share(partial(run_tokens, *work), len(plan.table), plan.seconds)
+        share(partial(_run_held, held, work), len(plan.table), plan.seconds)
     return out, after
+
+
+def _run_held(held: tuple[Any, ...], work: tuple[Any, ...], low: int, high: int) -> None:
+    """Run the loop while its arrays are held: nobody waits for it after an interrupt."""
+    run_tokens(*work, low, high)
 
 
 @keep_while_small

@@ -51,6 +51,31 @@ def whole(context, array):
     return view(array), codegen
 
 
+@intrinsic
+def numbers_at(context, address, like):
+    """Return the numbers of a contiguous NumPy array whose object is at an address, of the type of `like`; none at 0.
+
+    An integer is handed over sooner than an array, which a small call takes some ten of. The caller keeps the object
+    alive, and knows how many numbers there are: the size is only 1, or 0 where none are. Behind what all objects begin
+    with, NumPy's arrays have the address of their numbers.
+    """
+    view = types.Array(types.unliteral(like), 1, "C")
+
+    def codegen(context, builder, signature, args):
+        kind = context.get_data_type(view.dtype).as_pointer()
+        word, start = args[0].type, builder.basic_block
+        there = builder.icmp_unsigned("!=", args[0], word(0))
+        with builder.if_then(there):
+            place = builder.inttoptr(builder.add(args[0], word(object.__basicsize__)), kind.as_pointer())
+            data, found = builder.load(place), builder.basic_block
+        numbers = builder.phi(kind)
+        numbers.add_incoming(ir.Constant(kind, None), start)
+        numbers.add_incoming(data, found)
+        return flat_array(context, builder, view, numbers, builder.zext(there, word))
+
+    return view(types.intp, like), codegen
+
+
 @inner
 def pad(size, unit):
     """Return the multiple of unit that is not below size."""

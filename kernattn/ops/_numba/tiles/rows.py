@@ -1,8 +1,10 @@
 """Rows that loops read, (floats, bits, kind): floats where they lie, 16-bit ones widened a chunk at a time."""
 
+import numpy as np
+
 from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.halves import widen
-from kernattn.ops._numba.codegen.memory import copy, whole, window
+from kernattn.ops._numba.codegen.memory import copy, numbers_at, whole, window
 from kernattn.ops._numba.tiles.stream import fetch
 
 
@@ -31,6 +33,12 @@ def as_read(x):
     """Return rows as windows have them: arrays that are read and arrays that are written have one type."""
     floats, bits, kind = x
     return whole(floats), whole(bits), kind
+
+
+@inner
+def rows_at(address, kind, like):
+    """Return rows whose object is at an address, floats of the type of `like` or bits of a kind; none at 0."""
+    return numbers_at(address if kind == 0 else 0, like), numbers_at(address if kind != 0 else 0, np.uint16(0)), kind
 
 
 @inner
