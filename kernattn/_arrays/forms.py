@@ -55,6 +55,19 @@ def form_of(key: Hashable, *arrays: Array) -> tuple[Any, ...] | None:
         return None
 
 
+def form_of_given(*arrays: Array | None) -> tuple[Any, ...] | None:
+    """Return the form of arrays of which some are not given, None in their places; by a shorter way for NumPy's."""
+    form: list[Any] = []
+    for x in arrays:
+        if type(x) is np.ndarray:
+            form += x.shape, x.dtype
+        elif x is None:
+            form.append(None)
+        else:
+            return form_of(tuple(each is None for each in arrays), *[each for each in arrays if each is not None])
+    return tuple(form)
+
+
 def _learn(kind: type, array: Array) -> Facts | None:
     """Return, from now on, what decides about arrays of a kind."""
     known = ((compat.is_torch_array, _TENSOR), (compat.is_jax_array, _FORM), (compat.is_cupy_array, _CUPY))

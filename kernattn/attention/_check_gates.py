@@ -15,6 +15,8 @@ from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, Para
 
 MOST = 2.0  # beta k^T k, beyond which a delta rule enlarges what it should replace
 
+FEW = 32  # numbers of which Python finds the largest sooner than NumPy
+
 
 def pair_of(erase: Any) -> tuple[Any, Any]:
     """Return the rows that are read before the decay and those where it is added, None where nothing is erased so."""
@@ -36,6 +38,8 @@ def check_gates(gates: dict[str, Array | None], q: Array, columns: int) -> dict[
 
 def check_logs(g: Array | None, gk: Array | None) -> None:
     """Raise where a log of a decay is above 0; a traced one, and one on a GPU, is not looked at."""
+    if (g is None or _few_at_most_0(g)) and (gk is None or _few_at_most_0(gk)):
+        return
     if (why := refused_logs(g=g, gk=gk)) is not None:
         raise ParameterError(why)
 
@@ -65,6 +69,16 @@ def refused_logs(**given: Array | None) -> str | None:
             hint = "; of a decay, give the logarithm" if most <= 1 else ""
             return f"{name} must be natural logarithms of decays, at most 0; got {most:g}{hint}"
     return None
+
+
+def _few_at_most_0(x: Array) -> bool:
+    """Whether an array of NumPy has few numbers, and none above 0."""
+    if type(x) is not np.ndarray or x.size > FEW:
+        return False
+    for number in x.ravel().tolist():  # noqa: SIM110 (in half the time)
+        if number > 0:
+            return False
+    return True
 
 
 def largest(x: Array) -> float:

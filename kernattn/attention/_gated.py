@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from kernattn._arrays.bridge import autocast
 from kernattn._arrays.door import crossed_at_once
-from kernattn._arrays.forms import Forms, form_of
+from kernattn._arrays.forms import Forms, form_of_given
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import (
     Array,
@@ -251,8 +251,7 @@ def _check_token(
     form = None
     if (state is None or type(state) is GatedState) and (erase is None or (type(erase) is tuple and len(erase) == 2)):
         before, (read, write) = None if state is None else state.s, erase or (None, None)
-        absent = before is None, g is None, gk is None, beta is None, read is None, write is None, key_mask is None
-        form = form_of(absent, q, k, v, *[x for x in (before, g, gk, beta, read, write, key_mask) if x is not None])
+        form = form_of_given(q, k, v, before, g, gk, beta, read, write, key_mask)
     if form in _passed:
         check_logs(g, gk)
         return
