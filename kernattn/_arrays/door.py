@@ -13,7 +13,7 @@ import numpy as np
 
 from kernattn._arrays.bridge import CannotLend, Torch, library_of
 from kernattn._arrays.hooks import edge
-from kernattn._arrays.replay import BY_FORM, CONSTANTS, Extreme, Replay, as_it_is, call_of
+from kernattn._arrays.replay import CONSTANTS, Extreme, Look, Replay, as_it_is, call_of
 from kernattn._runtime.elsewhere import tell_keyword
 from kernattn.errors import KernattnError
 
@@ -62,7 +62,7 @@ class Door:
         maps: list[Any] = []
         own: Own | None = {} if options else None  # an op may write to an argument, and return it
         for name, value in options.items():
-            if name not in BY_FORM and type(value) not in CONSTANTS:
+            if name not in replay.by_form and type(value) not in CONSTANTS:
                 return NotImplemented
         try:
             if not self._read(args, key, arrays, maps, own):
@@ -187,7 +187,16 @@ def _door_for(array: Any) -> Door | None:
 
 def crossed_at_once(function: F) -> F:
     """Let a function take tensors as NumPy's arrays; all that it does is to check arrays and to call one op."""
-    replay, names = Replay(function), _positional(function)
+    return _crossed(function, Replay(function))
+
+
+def crossed_looking(look: Look, *seen: str) -> Callable[[F], F]:
+    """Do that for a function that looks at the values of some options, as loops that `look` returns do."""
+    return lambda function: _crossed(function, Replay(function, seen, look))
+
+
+def _crossed(function: F, replay: Replay) -> F:
+    names = _positional(function)
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -253,7 +262,7 @@ def _cross(door: Door, first: Any, replay: Replay, args: tuple[Any, ...], option
             named = dict(zip(options, door.lend_all(options.values(), lend, own), strict=True))
     except (CannotLend, RuntimeError, TypeError):
         return NotImplemented
-    call = call_of(lent, named, door.maps)
+    call = call_of(lent, named, door.maps, replay.by_form)
     try:
         if differentiated:
             return edge("torch").call_recorded(door, own, replay, call, lent, named, narrow)

@@ -21,6 +21,7 @@ BY_FORM = {"state", "key_mask", "segment_ids", "key_bias", "score_bias"}
 """Options that are arrays, and whose values no check looks at."""
 
 Way = Callable[[Any], Callable[..., Any]]
+Look = Callable[[Callable[..., Any]], Callable[..., Any]]
 CONSTANTS = {type(None), bool, int, float, str}
 _NOTHING = np.zeros(0)
 
@@ -70,13 +71,13 @@ class Call:
         return True
 
 
-def call_of(lent: list[Any], named: Mapping[str, Any], maps: set[type]) -> Call | None:
+def call_of(lent: list[Any], named: Mapping[str, Any], maps: set[type], by_form: set[str]) -> Call | None:
     """Return a call whose form decides what its function does; None where that may not be so."""
     call = Call()
     if not call.add(lent, maps):
         return None
     if named:
-        if any(name not in BY_FORM and type(x) not in CONSTANTS for name, x in named.items()):
+        if any(name not in by_form and type(x) not in CONSTANTS for name, x in named.items()):
             return None
         call.named = True
         call.key.append(tuple(named))
@@ -88,7 +89,7 @@ def call_of(lent: list[Any], named: Mapping[str, Any], maps: set[type]) -> Call 
 class Known:
     """What a function does with arrays of one form."""
 
-    def __init__(self, note: "_Note", result: Any, call: Call) -> None:
+    def __init__(self, note: "_Note", result: Any, call: Call, look: Look) -> None:
         if note.outputs is None:
             raise CannotLend("it calls no op")
         if not all(map(_is_frozen, call.maps)):
@@ -101,7 +102,7 @@ class Known:
             raise CannotLend("an argument is looked at")
         if not (call.named or given.names.keys().isdisjoint(made.names)):
             raise CannotLend("an argument is returned, though nothing asks for it")
-        self.op, self.run, self.constants = note.op, note.op.function("cpu"), given.constants
+        self.op, self.run, self.constants = note.op, look(note.op.function("cpu")), given.constants
         self.maps = [ref(phi) for phi in call.maps]
 
     def is_of(self, maps: list[Any]) -> bool:
@@ -154,9 +155,9 @@ def _compile_call(arguments: str, result: str) -> Callable[..., Any]:
     return made["call"]  # type: ignore[no-any-return]
 
 
-def as_it_is(array: Any) -> Any:
-    """Give an output of the op as it gave it."""
-    return array
+def as_it_is(given: Any) -> Any:
+    """Give an output of the op as it gave it, or a loop that looks at nothing."""
+    return given
 
 
 def _is_frozen(phi: Any) -> bool:
@@ -195,10 +196,14 @@ class _Note(Witness):
 
 
 class Replay:
-    """A function, and what it does with the forms that it has seen. Threads may call it at once."""
+    """A function, and what it does with the forms that it has seen. Threads may call it at once.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    Of options in `seen`, values decide only whether they are refused: `look` returns a loop that looks at them first.
+    """
+
+    def __init__(self, function: Callable[..., Any], seen: Iterable[str] = (), look: Look = as_it_is) -> None:
+        self.function, self.look = function, look
+        self.by_form = {*BY_FORM, *seen}
         self.known: dict[tuple[Any, ...], Known | None] = {}
 
     def recall(self, call: Call) -> Known | None:
@@ -209,15 +214,16 @@ class Replay:
     def note_call(self, call: Call, lent: list[Any], named: dict[str, Any], way: Way | None) -> Any:
         """Call a function, its op run on the host or in a way, and note the call; NotImplemented if it cannot be."""
         key = tuple(call.key)
-        if key in self.known and self.known[key] is None:
+        refused = key if way is None else (key,)  # an op that nothing records can be noted where nobody differentiates
+        if refused in self.known:
             return NotImplemented
         note = _Note(call.arrays, way or partial(_on_the_host, named.get("backend")))
         result, known = NotImplemented, None
         with suppress(CannotLend):
             result = self.function(*lent, **{**named, "backend": note})
             with suppress(TypeError):  # of maps that cannot be referred to
-                known = Known(note, result, call)
+                known = Known(note, result, call, self.look)
         if len(self.known) >= MOST:
             self.known.clear()
-        self.known[key] = known
+        self.known[refused if known is None else key] = known
         return result

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kernattn._arrays.bridge import autocast
-from kernattn._arrays.door import crossed_at_once
+from kernattn._arrays.door import crossed_at_once, crossed_looking
 from kernattn._arrays.forms import Forms, form_of_given
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import (
@@ -142,8 +143,18 @@ def gated_linear_attention(
     return out, GatedState(after)
 
 
+def _look_at_logs(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the loop of a step that refuses logs of decays above 0."""
+
+    def look_and_run(state: Any, q: Array, k: Array, v: Array, g: Array | None, gk: Array | None, *rest: Any) -> Any:
+        check_logs(g, gk)
+        return run(state, q, k, v, g, gk, *rest)
+
+    return look_and_run
+
+
 @traceable("gated_linear_attention_step")
-@crossed_at_once
+@crossed_looking(_look_at_logs, "g", "gk", "beta", "erase")
 def gated_linear_attention_step(
     state: GatedState | None,
     q: Array,

@@ -87,7 +87,7 @@ def call_recorded(
         if (known := replay.recall(call)) is None:
             result = replay.note_call(call, lent, named, tape.implementation)
         else:
-            result = known.code(tape.implementation(known.op), call.arrays, known.constants, as_it_is)
+            result = known.code(replay.look(tape.implementation(known.op)), call.arrays, known.constants, as_it_is)
     if result is NotImplemented:
         result = replay.function(*lent, **{**named, "backend": tape})
     return door.give_back(result, narrow, tape.apply())

@@ -231,6 +231,39 @@ def test_calls_with_options_and_states_need_no_checks_once_seen(dtype, monkeypat
     assert ka.softmax_attention(q, k.clone().requires_grad_(), v, causal=True).requires_grad
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_step_with_gates_needs_no_checks_once_seen_but_of_its_logs(dtype, monkeypatch):
+    q, k, v = (x[:, 0].contiguous() for x in rows(dtype))
+    logs, pair = torch.full((2,), -0.1), (0.1 * q, k)
+    all_options = {"g": logs, "beta": -logs}, {"gk": logs[:, None] * torch.ones(maps.DIM)}, {"g": logs, "erase": pair}
+
+    def steps(states, q, times=1):
+        for options, before in zip(all_options, states, strict=True):
+            given = {name: x if name == "erase" else times * x for name, x in options.items()}
+            out, after = ka.gated_linear_attention_step(before, q, k, v, **given, reuse_state=True)
+            assert q.requires_grad or after.s is before.s
+            yield out
+
+    def begin():
+        return [ka.attention.GatedState(torch.ones(2, maps.DIM, v.shape[-1])) for _ in all_options]
+
+    seen = [*steps(begin(), q.clone().requires_grad_(), 0)] if dtype == "float32" else []
+    assert all(x.requires_grad for x in seen)
+    first = [*steps(begin(), q)]
+    states, wanted = begin(), [*steps(begin(), q, 2)]
+    with monkeypatch.context() as patch:
+        patch.setattr("kernattn.attention._gated.autocast", None)
+        for x, y in zip([*steps(begin(), q), *steps(states, q, 2)], first + wanted, strict=True):
+            assert x.dtype is y.dtype
+            assert torch.equal(x, y)
+    kept = [state.s.clone() for state in states]
+    for options, state, s in zip(all_options, states, kept, strict=True):
+        for name in options.keys() - {"erase", "beta"}:
+            with pytest.raises(ParameterError, match=f"{name} must be natural logarithms .*; got 0.1"):
+                ka.gated_linear_attention_step(state, q, k, v, **{**options, name: -options[name]}, reuse_state=True)
+        assert torch.equal(state.s, s)
+
+
 def test_a_step_beside_a_window_is_replayed_unless_its_numbers_are_extreme(monkeypatch):
     q, k, v = rows()
     token = [x[:, -1].contiguous() for x in (q, k, v)]
