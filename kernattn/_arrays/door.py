@@ -15,7 +15,7 @@ from kernattn._arrays.bridge import CannotLend, Torch, library_of
 from kernattn._arrays.hooks import edge
 from kernattn._arrays.replay import CONSTANTS, Extreme, Look, Replay, as_it_is, call_of
 from kernattn._runtime.elsewhere import tell_keyword
-from kernattn.errors import KernattnError
+from kernattn.errors import DTypeError, KernattnError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lend = Callable[[Any], Any]
@@ -218,9 +218,23 @@ def _crossed(function: F, replay: Replay) -> F:
             return function(*args, **options)
         except TypeError as error:
             tell_keyword(function, error)
+            _tell_order(function, names, args, options.get("state"))
             raise
 
     return call  # type: ignore[return-value]
+
+
+def _tell_order(function: Callable[..., Any], names: tuple[str, ...], args: tuple[Any, ...], named: Any) -> None:
+    """Raise where a state, which comes first, is given elsewhere or not at all: the error at hand blames another."""
+    if names[:1] != ("state",) or not args or args[0] is None or _is_state(args[0]):
+        return
+    if len(args) < len(names) or any(x is None or _is_state(x) for x in args[1:]) or _is_state(named):
+        kinds = ", ".join(type(x).__name__ for x in args)
+        raise DTypeError(f"{function.__name__}({', '.join(names)}) takes the state first; got ({kinds})") from None
+
+
+def _is_state(x: Any) -> bool:
+    return isinstance(x, tuple) and hasattr(x, "_fields")
 
 
 def _is_reference(backend: Any) -> bool:

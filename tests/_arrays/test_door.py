@@ -264,6 +264,26 @@ def test_a_step_with_gates_needs_no_checks_once_seen_but_of_its_logs(dtype, monk
         assert torch.equal(state.s, s)
 
 
+@pytest.mark.parametrize("given", ["qkvs", "qskv", "qkvn", "qkv"])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_state_that_is_not_first_is_told(given, library):
+    x = rows()[0][:, 0]
+    x = x if library == "torch" else x.numpy()
+    for state, call, more in (
+        (ka.attention.GatedState(x), ka.gated_linear_attention_step, ()),
+        (ka.initial_state(PHI, (2,), maps.DIM, like=x), ka.linear_attention_step, (PHI,)),
+    ):
+        args = [{"s": state, "n": None}.get(name, x) for name in given]
+        with pytest.raises(DTypeError, match=rf"{call.__name__}\(state, q, k, v.*takes the state first; got \("):
+            call(*args, *more)
+    with pytest.raises(DTypeError, match=r"attend\(state, q, phi\) takes the state first; got"):
+        ka.attend(x, state, PHI)
+    with pytest.raises(DTypeError, match="state must be a GatedState"):
+        ka.gated_linear_attention_step(x, x, x, x)
+    with pytest.raises(DTypeError, match="takes the state first"):
+        ka.gated_linear_attention_step(x, x, x, state=state)
+
+
 def test_a_step_beside_a_window_is_replayed_unless_its_numbers_are_extreme(monkeypatch):
     q, k, v = rows()
     token = [x[:, -1].contiguous() for x in (q, k, v)]
