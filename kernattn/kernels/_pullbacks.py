@@ -30,6 +30,8 @@ from kernattn.kernels._polynomial import Polynomial
 from kernattn.kernels._rational_quadratic import RationalQuadratic
 from kernattn.kernels._softmax import Softmax
 from kernattn.kernels._stationary import Stationary
+from kernattn.ops.pairwise import OP
+from kernattn.ops.pairwise.forms import EXPONENTIAL, MATERN, SQUARED, Form
 
 Pulled = tuple[Array, Array]
 Numbers = Any
@@ -78,14 +80,24 @@ def _shares(members: tuple[Kernel, ...], x: Array, y: Array, g: Array) -> list[A
     return [reduce(mul, values[:i] + values[i + 1 :], g) for i in range(len(values))]
 
 
-def _of_squares(slope: Callable[[Any, ModuleType, Array], Array]) -> Callable[..., Pulled]:
-    """Return the pullback of a function of the squared distance, of its derivative."""
+def _of_squares(
+    slope: Callable[[Any, ModuleType, Array], Array], loop: Callable[[Any], tuple[float, Form] | None] = lambda _: None
+) -> Callable[..., Pulled]:
+    """Return the pullback of a function of the squared distance, of its derivative; `loop` states it as a form."""
 
     def pull_back(kernel: Any, xp: ModuleType, x: Array, y: Array, g: Array) -> Pulled:
         centre = xp.mean(y, axis=0)
         x, y = x - centre, y - centre
-        squares = xp.sum(x * x, axis=-1)[:, None] + xp.sum(y * y, axis=-1) - 2 * xp.matmul(x, xp.matrix_transpose(y))
-        weights = 2 * g * slope(kernel, xp, xp.clip(squares, min=0.0))
+        known = loop(kernel) if isinstance(x, np.ndarray) and OP.choose(x) != "reference" else None
+        if known is not None:
+            factor, form = known
+            weights = OP.implementation(x)(x, y, form, x.dtype)
+            weights *= g
+            weights *= 2 * factor
+        else:
+            across = 2 * xp.matmul(x, xp.matrix_transpose(y))
+            squares = xp.sum(x * x, axis=-1)[:, None] + xp.sum(y * y, axis=-1) - across
+            weights = 2 * g * slope(kernel, xp, xp.clip(squares, min=0.0))
         turned = xp.matrix_transpose(weights)
         dx = xp.sum(weights, axis=1)[:, None] * x - xp.matmul(weights, y)
         return dx, xp.sum(turned, axis=1)[:, None] * y - xp.matmul(turned, x)
@@ -138,6 +150,11 @@ def _of_matern(kernel: Matern, xp: ModuleType, squares: Array) -> Array:
     return constant(xp, values, s.dtype, s)
 
 
+def _loop_of_matern(kernel: Matern) -> tuple[float, Form] | None:
+    nu = kernel.nu
+    return (-nu / (2 * (nu - 1)), Form(SQUARED, MATERN, 2 * nu, int(nu) - 1)) if nu in (1.5, 2.5) else None
+
+
 def _of_rational(kernel: RationalQuadratic, xp: ModuleType, squares: Array) -> Array:
     return -0.5 * xp.exp(-(kernel.alpha + 1) * xp.log1p(squares / (2 * kernel.alpha)))
 
@@ -149,9 +166,12 @@ def _log_sech(kernel: Sech, xp: ModuleType, z: Array) -> Array:
 
 PULLBACKS: dict[type[Kernel], Callable[..., Pulled]] = {
     Cauchy: _of_axes(lambda kernel, xp, z: -xp.log1p(z * z), lambda kernel, xp, z: -2 * z / (1 + z * z)),
-    Gaussian: _of_squares(lambda kernel, xp, squares: -0.5 * xp.exp(-0.5 * squares)),
+    Gaussian: _of_squares(
+        lambda kernel, xp, squares: -0.5 * xp.exp(-0.5 * squares),
+        lambda kernel: (-0.5, Form(SQUARED, EXPONENTIAL, -0.5)),
+    ),
     Laplacian: _of_axes(lambda kernel, xp, z: -xp.abs(z), lambda kernel, xp, z: -sign(xp, z)),
-    Matern: _of_squares(_of_matern),
+    Matern: _of_squares(_of_matern, _loop_of_matern),
     Periodic: _of_axes(
         lambda kernel, xp, z: -2 * (xp.sin(z / 2) / kernel.lengthscale) ** 2,
         lambda kernel, xp, z: -kernel.concentration * xp.sin(z),

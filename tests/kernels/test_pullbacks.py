@@ -1,13 +1,14 @@
 """Pullbacks of kernels and of maps without a spec, against differences in float64."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import kernattn as ka
 from kernattn.errors import ParameterError
-from kernattn.kernels._pullbacks import PULLBACKS, has_pullback, pull
+from kernattn.kernels._pullbacks import PULLBACKS, has_pullback, pull, pull_all
 
 K = ka.kernels
 KERNELS = (
@@ -44,6 +45,19 @@ def test_kernels(kernel):
     dx, dy = pull(kernel, X, L, g)
     np.testing.assert_allclose(dx, slope(lambda x: np.sum(g * kernel(x, L)), X), rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(dy, slope(lambda y: np.sum(g * kernel(X, y)), L), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("kernel", [K.Gaussian((0.7, 1.0, 2.0)), K.Matern(1.5, 1.3), K.Matern(2.5, 0.4)], ids=repr)
+def test_loops_are_array_operations(kernel, monkeypatch):
+    """Rows that are equal and rows that are far apart too, whatever their order in memory."""
+    x = np.asfortranarray(np.concatenate([X, L[:2], 1e8 * X[:1]]))
+    g = RNG.standard_normal((8, 4))
+    before = g.copy()
+    found = pull_all(kernel, x, L, g)
+    np.testing.assert_array_equal(g, before)
+    monkeypatch.setattr("kernattn.kernels._pullbacks.OP", SimpleNamespace(choose=lambda x: "reference"))
+    for one, other in zip(found, pull_all(kernel, x, L, g), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
 def test_every_kernel_with_a_pullback_is_here():
