@@ -40,6 +40,7 @@ OTHERS = {  # families whose laws a few cases show
     "sum": lambda: make("positive-softmax") + make("elu1"),
     "product": lambda: make("positive-ard") * make("elu1"),
     "nystrom": lambda: ka.features.nystrom(*arrays(5, (20, DIM), dtype="float64"), ka.kernels.Gaussian(2.0), 6, rng=0),
+    "transformed": lambda: ka.features.Transformed(make("positive-ard"), np.tril(np.ones((DIM, DIM))) / 2),
     "additive chi2": lambda: random(ka.kernels.AdditiveChi2(), number=3 * DIM),
     "skewed chi2": lambda: random(ka.kernels.SkewedChi2(), projection="iid"),
 }

@@ -85,6 +85,7 @@ MAKERS = {
     "linear": lambda: ka.features.linear(lengthscale=[0.5, 1.0, 2.0], center=[0.0, 1.0, -1.0]),
     "concatenated": lambda: _random(ka.kernels.Gaussian() + SOFTMAX),
     "tensor": lambda: _random(SOFTMAX * ka.kernels.Polynomial(2)),
+    "transformed": lambda: ka.features.Transformed(_random(ARD), np.tril(np.ones((DIM, DIM)))),
     "multiple": lambda: _random(2 * SOFTMAX),
 }
 

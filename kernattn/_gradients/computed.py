@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace, without_flags
 from kernattn._gradients.maps import MapGradients, check_differentiable
 from kernattn._gradients.recorded import like, run_with_pullback
-from kernattn.features import Concatenated, FeatureMap, ScaledMap, TensorProduct
+from kernattn.features import Concatenated, FeatureMap, ScaledMap, TensorProduct, Transformed
 from kernattn.features._lengthscales import has_own
 from kernattn.kernels import Stationary
 
@@ -61,6 +61,8 @@ def pull_of(phi: FeatureMap, x: Array, key: bool = False, backend: str | None = 
     if isinstance(phi, ScaledMap) and spec is None:
         inner, factor = pull_of(phi.inner, x, key, backend)[1], phi.factor**0.5
         return None, lambda g: inner(factor * g)
+    if isinstance(phi, Transformed):
+        return _transformed(phi, x, key, backend)
     if spec is None:
         return None, phi._pullback(x)
     check_differentiable(phi)
@@ -78,6 +80,17 @@ def pull_of(phi: FeatureMap, x: Array, key: bool = False, backend: str | None = 
         return dx, each if numbers.ndim else xp.sum(each)
 
     return out, divided
+
+
+def _transformed(phi: Transformed, x: Array, key: bool, backend: str | None) -> tuple[Array | None, Pull]:
+    xp, matrix = namespace(x=x), constant(namespace(x=x), phi.matrix.T, x.dtype, x)
+    out, inner = pull_of(phi.inner, xp.astype(phi.transform(x), x.dtype, copy=False), key, backend)
+
+    def turned(g: Array) -> tuple[Array, Any]:
+        dz, lengthscales = inner(g)
+        return xp.matmul(dz, matrix), lengthscales
+
+    return out, turned
 
 
 def _composite(phi: Concatenated | TensorProduct, x: Array, key: bool, backend: str | None) -> Pull:

@@ -10,7 +10,7 @@ from kernattn.features._choose.families import estimators
 from kernattn.features._choose.fit import fit
 from kernattn.features._choose.recommend import Choice, Recommendation, recommend
 from kernattn.features._choose.table import ESTIMATORS
-from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct
+from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct, Transformed
 from kernattn.features._deterministic.additive_chi2 import AdditiveChi2Features
 from kernattn.features._deterministic.cosformer import Cosformer, cosformer
 from kernattn.features._deterministic.elementwise import Elementwise, elu1, exp, relu
@@ -94,6 +94,7 @@ __all__ = [
     "TensorProduct",
     "TensorSRHT",
     "TensorSketch",
+    "Transformed",
     "Trigonometric",
     "combinations",
     "cosformer",

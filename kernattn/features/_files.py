@@ -10,7 +10,7 @@ from kernattn._maps.spec import MapSpec, QuadraticForm
 from kernattn.errors import FileFormatError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.table import ESTIMATORS
-from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct
+from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct, Transformed
 from kernattn.features._deterministic.cosformer import Cosformer
 from kernattn.features._deterministic.elementwise import Elementwise
 from kernattn.features._deterministic.linear import Linear
@@ -38,6 +38,7 @@ MAPS: tuple[type, ...] = (  # besides those of `ESTIMATORS`
     SkewedChi2Features,
     Taylor2,
     TensorProduct,
+    Transformed,
 )
 
 

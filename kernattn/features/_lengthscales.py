@@ -6,7 +6,7 @@ from typing import Any
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
-from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct
+from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct, Transformed
 from kernattn.features._hilbert.map import Hilbert
 from kernattn.features._nystrom.map import Nystrom
 from kernattn.features._spectral.map import RandomFeatureMap
@@ -34,6 +34,6 @@ def _put(phi: FeatureMap, given: Any) -> FeatureMap:
     return phi._of_kernel(kernel) if isinstance(phi, Nystrom) else replace(phi, kernel=kernel)  # type: ignore[type-var]
 
 
-_MAPS = of_kernels.Walk(ScaledMap, "inner", (Concatenated, TensorProduct), "maps", _own, _put)
+_MAPS = of_kernels.Walk((ScaledMap, Transformed), "inner", (Concatenated, TensorProduct), "maps", _own, _put)
 lengthscales_of = _MAPS.numbers
 with_lengthscales = _MAPS.change

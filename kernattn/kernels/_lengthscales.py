@@ -20,7 +20,7 @@ class Walk:
     Numbers of a sum or a product are a tuple of those of its members; None stands for one that has none, or that stays.
     """
 
-    multiple: type
+    multiple: tuple[type, ...]
     inner: str  # where a multiple has what it is of
     joined: tuple[type, ...]
     members: str  # where they have their members
@@ -63,6 +63,6 @@ def _put(kernel: Kernel, given: Any) -> Kernel:
     return replace(kernel, lengthscale=given)  # type: ignore[type-var]
 
 
-_KERNELS = Walk(Scaled, "kernel", (Sum, Product), "kernels", _own, _put)
+_KERNELS = Walk((Scaled,), "kernel", (Sum, Product), "kernels", _own, _put)
 lengthscales_of = _KERNELS.numbers
 with_lengthscales = _KERNELS.change

@@ -21,6 +21,7 @@ from kernattn.solvers._jackknife import Interval, jackknife
 from kernattn.solvers._kernel_ridge import KernelRidge, kernel_ridge
 from kernattn.solvers._losses.linear_model import LinearModel, linear_model
 from kernattn.solvers._losses.logistic import Logistic, logistic
+from kernattn.solvers._metric import Metric, learn_metric
 from kernattn.solvers._moments import Moments, initial_moments
 from kernattn.solvers._pca import Components, pca, whiten
 from kernattn.solvers._ridge import Ridge, RidgePath, ridge
@@ -38,6 +39,7 @@ __all__ = [
     "KernelRidge",
     "LinearModel",
     "Logistic",
+    "Metric",
     "Moments",
     "Prediction",
     "Ridge",
@@ -54,6 +56,7 @@ __all__ = [
     "initial_moments",
     "jackknife",
     "kernel_ridge",
+    "learn_metric",
     "linear_model",
     "load_moments",
     "log_evidence",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -56,6 +57,10 @@ class Linear(ExactMap):
         less, unit = (constant(xp, each, dtype, x) for each in (self.center, self.lengthscale))
         values = (xp.astype(x, dtype, copy=False) - less) / unit
         return ScaledFeatures(values, zeros(xp, (*x.shape[:-1], 1), dtype, x))
+
+    def _pullback(self, x: Array) -> Callable[[Array], tuple[Array, Any]]:
+        unit = constant(namespace(x=x), self.lengthscale, x.dtype, x)
+        return lambda g: (g / unit, None)
 
     @without_flags
     def _compute(self, x: Array, key: bool) -> Array:

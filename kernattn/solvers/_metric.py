@@ -1,0 +1,308 @@
+"""A metric of rows that targets choose: recursive feature machines, on landmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
+
+import numpy as np
+
+from kernattn._arrays.csr import is_sparse
+from kernattn._arrays.namespaces import Array, Float64, constant, frozen, namespace, without_flags
+from kernattn._arrays.shapes import strips
+from kernattn._runtime.checks import MODERATE, one_of, positive_integer, positive_number, shown
+from kernattn.errors import DTypeError, KernattnError, ParameterError
+from kernattn.features import nystrom
+from kernattn.features._spectral.spectra import is_by_axes
+from kernattn.kernels import Gaussian, Stationary, usual_lengthscale
+from kernattn.kernels._pullbacks import PULLBACKS, pull
+from kernattn.solvers._check import check_beside, check_finite, refuse
+from kernattn.solvers._digests import digests_of, distinct
+from kernattn.solvers._kernel_ridge import check_and_copy
+from kernattn.solvers._ridge import Ridge, choose
+from kernattn.solvers._spectrum import BLOCK
+from kernattn.solvers._sums import average, moments
+
+FORMS = "best", "diagonal", "full"
+FOLDS = 3
+LOWEST = 1e-5  # of the features' mean squared norm: the least penalty
+WIDE = 256  # columns, beyond which "best" leaves out full metrics: each round has an eigendecomposition of a column each
+SAME = 1e-8  # of the targets' size: a deviation of less is rounding
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Metric:
+    r"""A metric :math:`M = A A^T`: rows are as far apart as the rows x A are.
+
+    Attributes
+    ----------
+    factor : (d, d) numpy.ndarray
+        The matrix A, symmetric, in units that leave the usual lengthscale of the rows as it is. It is the identity
+        where no metric was better.
+    form : {"none", "diagonal", "full"}
+        What the metric is.
+    rounds : int
+        How many times it was made anew.
+    lengthscale : float
+        The best of the lengthscales, of the kernel of rows x A.
+    errors : dict of (rounds + 1,) numpy.ndarray
+        Mean squared error on rows left out, of targets of variance 1, at the best lengthscale: by form, and by round
+        from no metric on.
+    """
+
+    factor: Float64
+    form: str
+    rounds: int
+    lengthscale: float
+    errors: dict[str, Float64]
+
+    def __repr__(self) -> str:
+        """Return what the metric is."""
+        d = len(self.factor)
+        return f"Metric({self.form}, rounds={self.rounds}, lengthscale={self.lengthscale:.6g}, factor=({d}, {d}))"
+
+    @property
+    def matrix(self) -> Float64:
+        """The metric M, (d, d)."""
+        return self.factor @ self.factor.T
+
+    def transform(self, x: Array) -> Array:
+        """Return the rows x A of rows (..., n, d), in their dtype."""
+        xp = namespace(x=x)
+        return xp.matmul(x, constant(xp, self.factor, x.dtype, x))
+
+
+@without_flags
+def learn_metric(
+    x: Array,
+    y: Array,
+    kernel: Stationary | None = None,
+    *,
+    form: str = "best",
+    weights: Array | None = None,
+    times: tuple[float, ...] = (1.0, 2.0, 4.0),
+    rounds: int = 5,
+    num_landmarks: int = 256,
+    rows: int = 2048,
+) -> Metric:
+    r"""Learn a metric of rows, :math:`M = \frac{1}{n} \sum_i \nabla f(x_i) \nabla f(x_i)^T`, f a fit in the last one.
+
+    Recursive feature machines, Radhakrishnan, Beaglehole, Pandit and Belkin (2024): directions in which the fit does
+    not change count for nothing, and the next fit has more digits for the others. The first is in no metric. Each is
+    ridge regression on landmarks of :math:`k(x A, y A)`, :math:`A = M^{1/2}`, with the penalty of the largest evidence;
+    a diagonal metric is the diagonal of M, a lengthscale of each axis. Several targets add their gradients up.
+
+    Form, number of rounds and lengthscale are those of the least squared error on three folds, each predicted by
+    metrics and fits that have not seen it. A metric is taken only where it is better than none by one standard error of
+    the difference. It is then learnt anew from all rows. Rows are folded and landmarks taken by a digest, so that
+    neither order nor copies have a part in it.
+
+    Parameters
+    ----------
+    x : (n, d) array
+        Rows, dense; they are taken in float64 on the host.
+    y : (n,) or (n, c) array
+        Targets, which must differ; each is divided by its deviation. Of classes, a column of 0 and 1 for each.
+    kernel : Stationary, optional
+        A kernel with one lengthscale and a pullback: Gaussian, Matern, RationalQuadratic, or a product over axes, such
+        as Laplacian, which has diagonal metrics only. None is the Gaussian one with the usual lengthscale.
+    form : {"best", "diagonal", "full"}
+        Which metrics are tried; "best" tries both, of more than 256 columns diagonal ones.
+    weights : (n,) array, optional
+        How often each row counts.
+    times : tuple of float
+        The lengthscales that are tried, in units of the kernel's own.
+    rounds : int
+        The most rounds.
+    num_landmarks : int
+        Number of landmarks.
+    rows : int
+        How many rows that differ are looked at, at most.
+
+    Returns
+    -------
+    Metric
+        The metric; ``Transformed(phi, metric.factor)`` is a map in it, of a map `phi` of rows ``metric.transform(x)``.
+
+    Raises
+    ------
+    ParameterError
+        If the kernel is none of those, or targets are the same in all rows.
+    DTypeError
+        If rows are sparse.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> x = np.random.default_rng(0).standard_normal((400, 5))
+    >>> y = np.sin(2 * x[:, 0] - 2 * x[:, 1])
+    >>> metric = ka.solvers.learn_metric(x, y, num_landmarks=64)
+    >>> direction = np.linalg.eigh(metric.matrix)[1][:, -1]
+    >>> bool(abs(direction @ [1, -1, 0, 0, 0]) / 2**0.5 > 0.99)
+    True
+    """
+    if is_sparse(x):
+        raise DTypeError(f"x must be dense rows; got {shown(x)}: a metric of many columns is for fewer, by TruncatedSVD")
+    one_of("form", form, FORMS)
+    _check_kernel(kernel, form)
+    counts = (positive_integer("rounds", rounds), positive_integer("num_landmarks", num_landmarks))
+    factors = tuple(positive_number("times", each) for each in times)
+    if not factors:
+        raise ParameterError("times must hold a number at least; got none")
+    whole = _merge(*check_and_copy(x, y), _check_weights(weights, x), positive_integer("rows", rows))
+    kernel = Gaussian(_usual(whole.x)) if kernel is None else kernel
+    if form == "best":
+        form = "diagonal" if is_by_axes(kernel) or x.shape[1] > WIDE else form
+    forms = ("diagonal", "full") if form == "best" else (form,)
+    kernels = [replace(kernel, lengthscale=min(kernel.lengthscale * by, MODERATE[1])) for by in factors]  # type: ignore[operator]
+    return _best(whole, kernels, forms, *counts)
+
+
+class Sample(NamedTuple):
+    """Rows that differ, in an order of their own, the means of their targets, and what each counts."""
+
+    x: Float64  # (n, d)
+    y: Float64  # (n, c), of variance 1
+    weights: Float64  # (n,)
+
+    def part(self, which: Float64) -> Sample:
+        """Return some of the rows."""
+        return Sample(*(each[which] for each in self))
+
+
+class Step(NamedTuple):
+    """A fit in a metric, which is A A^T."""
+
+    factor: Float64
+    fit: Ridge
+
+    def predict(self, x: Float64) -> Float64:
+        return np.asarray(self.fit.predict(x @ self.factor))
+
+
+def gradient_product(fit: Ridge, x: Float64, weights: Float64) -> Float64:
+    r"""Return :math:`\sum_i w_i \nabla f(x_i) \nabla f(x_i)^T / \sum_i w_i`, summed over targets, (d, d), of rows x."""
+    phi, total = fit.phi, np.zeros((x.shape[1],) * 2)
+    kernel, landmarks = phi.kernel, phi.landmarks  # type: ignore[attr-defined]
+    root, log = phi._root("float64")  # type: ignore[attr-defined]
+    toward = (root * np.exp(log)) @ np.reshape(fit.weights, (len(root), -1))  # of kernel values
+    for here in strips(len(x), BLOCK // len(root)):
+        for each in toward.T:
+            g = np.broadcast_to(each, (len(x[here]), len(each)))
+            slopes = pull(kernel, x[here], landmarks, g)[0]
+            total += (slopes * weights[here, None]).T @ slopes
+    return total / np.sum(weights)
+
+
+def follow(sample: Sample, kernel: Stationary, form: str, rounds: int, landmarks: int) -> Iterator[Step]:
+    """Yield the fit without a metric, and one in each metric that follows from the last."""
+    factor, usual = np.eye(sample.x.shape[1]), usual_lengthscale(sample.x)
+    for i in range(rounds + 1):
+        z = sample.x if i == 0 else sample.x @ factor
+        phi = nystrom(z, kernel, landmarks=z[:landmarks])
+        sums = moments(z, phi, y=sample.y, weights=sample.weights)
+        fit = choose(sums, "evidence", True, LOWEST * float(np.trace(sums.gram)) / sums.weight)
+        yield Step(factor, fit)
+        if i == rounds:
+            return
+        product = factor @ gradient_product(fit, z, sample.weights) @ factor.T
+        factor = _root(product, form)
+        scale = usual_lengthscale(sample.x @ factor) if np.isfinite(factor).all() else 0.0
+        if not 0 < scale < np.inf:  # a fit that does not change anywhere
+            return
+        factor = factor * (usual / scale)
+
+
+def _root(product: Float64, form: str) -> Float64:
+    """Return the root of a metric, or of its diagonal."""
+    if form == "diagonal":
+        return np.diag(np.sqrt(np.diagonal(product)))
+    values, vectors = np.linalg.eigh(product)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+
+def _best(sample: Sample, kernels: list[Stationary], forms: tuple[str, ...], rounds: int, landmarks: int) -> Metric:
+    """Return the metric that folds prefer, or none."""
+    identity = np.eye(sample.x.shape[1])
+    none = Metric(frozen(identity), "none", 0, kernels[0].lengthscale, {})  # type: ignore[arg-type]
+    folds = digests_of(sample.x) % np.uint64(FOLDS)
+    if len(np.unique(folds)) < FOLDS or np.max(np.bincount(folds.astype(np.int64))) > len(folds) - 2:
+        return none
+    errors = np.full((len(kernels), len(forms), rounds + 1, len(sample.x)), np.inf)
+    for fold in range(FOLDS):
+        out = folds == fold
+        kept, left = sample.part(~out), sample.part(out)
+        for i, kernel in enumerate(kernels):
+            for j, form in enumerate(forms):
+                try:
+                    for k, step in enumerate(follow(kept, kernel, form, rounds, landmarks)):
+                        errors[i, j, k, out] = np.sum((step.predict(left.x) - left.y) ** 2, axis=1)
+                except KernattnError:  # rows that a metric leaves no difference
+                    continue
+    means = errors @ (sample.weights / np.sum(sample.weights)) / sample.y.shape[1]  # (kernels, forms, rounds + 1)
+    told = {form: frozen(means[:, j].min(axis=0)) for j, form in enumerate(forms)}
+    before = int(np.argmin(means[:, 0, 0]))
+    none = replace(none, lengthscale=kernels[before].lengthscale, errors=told)
+    i, j, rounds = (int(each) for each in np.unravel_index(np.argmin(means), means.shape))
+    if rounds == 0 or not _is_better(errors[i, j, rounds], errors[before, 0, 0], sample.weights):
+        return none
+    *_, last = follow(sample, kernels[i], forms[j], rounds, landmarks)
+    return Metric(frozen(last.factor), forms[j], rounds, kernels[i].lengthscale, told)  # type: ignore[arg-type]
+
+
+def _is_better(errors: Float64, others: Float64, weights: Float64) -> bool:
+    """Say whether errors are less than others by more than one standard error of the mean difference."""
+    shares, gain = weights / np.sum(weights), others - errors
+    mean = float(gain @ shares)
+    return mean > float(np.sqrt(np.sum((shares * (gain - mean)) ** 2)))
+
+
+def _merge(x: Float64, y: Float64, weights: Float64, most: int) -> Sample:
+    """Return rows that differ, in the order of a digest, with the means of their targets."""
+    counted = weights > 0
+    x, y, weights = x[counted], y[counted], weights[counted]
+    first, which = distinct(x)
+    first = first[:most]
+    counts = np.bincount(which, weights)[: len(first)]
+    shift = average(y, weights)
+    sums = np.stack([np.bincount(which, weights * each)[: len(first)] for each in (y - shift).T], axis=1)
+    targets = sums / counts[:, None]
+    centre = np.average(targets, axis=0, weights=counts)
+    deviation = np.sqrt(np.average((targets - centre) ** 2, axis=0, weights=counts))
+    differs = deviation > SAME * np.maximum(np.abs(shift), np.abs(y).max(axis=0))
+    if not differs.any():
+        raise ParameterError(f"y must not be the same in all of {len(first)} rows that differ")
+    return Sample(x[first], (targets - centre)[:, differs] / deviation[differs], counts)
+
+
+def _check_weights(weights: Array | None, x: Array) -> Float64:
+    if weights is None:
+        return np.ones(x.shape[0])
+    check_beside("weights", weights, x.shape[0], False)
+    check_finite("weights", weights)
+    values = np.array(weights, dtype=np.float64)
+    if np.min(values) < 0:
+        refuse("weights must be 0 or more", np.flatnonzero(values < 0), "below 0")
+    if not values.any():
+        raise ParameterError("weights must not be 0 in all rows")
+    return values
+
+
+def _check_kernel(kernel: Stationary | None, form: str) -> None:
+    if kernel is None:
+        return
+    if type(kernel) not in PULLBACKS or not isinstance(kernel, Stationary):
+        known = ", ".join(cls.__name__ for cls in PULLBACKS if issubclass(cls, Stationary))
+        raise ParameterError(f"kernel must be one of {known} for a metric; got {shown(kernel)}")
+    if not isinstance(kernel.lengthscale, float):
+        raise ParameterError(f"kernel must have one lengthscale, as the metric has those of axes; got {shown(kernel)}")
+    if form == "full" and is_by_axes(kernel):
+        raise ParameterError(f"form must be 'diagonal' for {shown(kernel)}, a product over axes; got 'full'")
+
+
+def _usual(x: Float64) -> float:
+    low, high = MODERATE
+    return float(np.clip(usual_lengthscale(x), low, high))
