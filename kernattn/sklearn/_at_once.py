@@ -23,6 +23,7 @@ class FittedAtOnce(RandomMapEstimator):
     fit_intercept: bool = True
     max_iter: int = 1000
     linear: bool | None = None
+    metric: str | None = None
 
     def _solve(
         self,

@@ -25,9 +25,9 @@ class FeatureClassifier(Classifier, LeastSquares):
     ----------
     kernel, lengthscale, num_features, estimator, projection, random_state : object
         The map and its draw, as `FeatureRidge` takes them.
-    ridge, objective, fit_intercept, linear : object
-        The penalty :math:`\lambda`, how it is chosen, the intercept b, and whether a line is beside the kernel, as
-        `FeatureRidge` takes them, for K classes.
+    ridge, objective, fit_intercept, linear, metric : object
+        The penalty :math:`\lambda`, how it is chosen, the intercept b, whether a line is beside the kernel, and in
+        which metric rows are, as `FeatureRidge` takes them, for K classes.
 
     Attributes
     ----------
@@ -37,6 +37,8 @@ class FeatureClassifier(Classifier, LeastSquares):
         The labels, sorted.
     solution_ : kernattn.solvers.Ridge
         The fit, of one target for two classes, else of one for each.
+    metric_ : kernattn.solvers.Metric or None
+        The metric that was learnt.
 
     Examples
     --------

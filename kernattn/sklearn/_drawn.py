@@ -3,21 +3,27 @@
 from collections.abc import Callable
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from kernattn._arrays.csr import take_rows
 from kernattn._arrays.namespaces import Array, Float64
-from kernattn._runtime.checks import boolean, positive_integer
-from kernattn.features import FeatureMap
+from kernattn._runtime.checks import boolean, positive_integer, shown
+from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap, Transformed
 from kernattn.kernels import Kernel, Stationary
 from kernattn.sklearn._by_labels import tune_by_log_loss
 from kernattn.sklearn._by_targets import tune_by_evidence, tune_by_folds
-from kernattn.sklearn._candidates import Candidate, line_of
-from kernattn.sklearn._inputs import array_beside, signs_of
+from kernattn.sklearn._candidates import ONE_THREAD, Candidate, line_of
+from kernattn.sklearn._inputs import array_beside, is_named, signs_of
 from kernattn.sklearn._maps import draw_map, nystrom_map, start_kernel
+from kernattn.solvers import learn_metric
 from kernattn.solvers._digests import distinct
 
 LOOKED_AT = 4096  # rows that differ, among which landmarks are
 WIDE = 1024  # columns, beyond which kernel values of sparse rows take far longer than random features
 SEARCHES = "tune", "ard"  # for a lengthscale, or for one along each axis
+
+TIMES = 1.0, 2.0, 4.0  # the usual lengthscale, in which a metric is learnt
 
 Tune = Callable[[Stationary, bool], Candidate]  # from a kernel on, with a lengthscale for each axis or not
 
@@ -65,24 +71,50 @@ def draw_for_numbers(estimator: Any, x: Array, y: Float64, weights: Float64 | No
     """Return the map for rows with targets (n, c) of a least squares fit."""
     linear = estimator.linear
 
-    def tune(kernel: Stationary, ard: bool) -> Candidate:
-        if ard:
-            return tune_by_evidence(kernel, ard, x, y, weights, linear)
-        return tune_by_folds(kernel, x, y, weights, linear)
+    def draw(x: Array) -> FeatureMap:
+        def tune(kernel: Stationary, ard: bool) -> Candidate:
+            if ard:
+                return tune_by_evidence(kernel, ard, x, y, weights, linear)
+            return tune_by_folds(kernel, x, y, weights, linear)
 
-    return draw_tuned(estimator, x, weights, linear, tune)
+        return draw_tuned(estimator, x, weights, linear, tune)
+
+    return _in_metric(estimator, x, y, weights, draw)
 
 
 def draw_for_labels(estimator: Any, x: Array, labels: Any, weights: Float64 | None, classes: Any) -> FeatureMap:
     """Return the map for rows with labels (n,)."""
-    linear = estimator.linear
+    linear, signs = estimator.linear, signs_of(labels, classes)
 
-    def tune(kernel: Stationary, ard: bool) -> Candidate:
-        if ard:
-            return tune_by_evidence(kernel, ard, x, signs_of(labels, classes), weights, linear)
-        return tune_by_log_loss(kernel, x, labels, weights, estimator.fit_intercept, linear)
+    def draw(x: Array) -> FeatureMap:
+        def tune(kernel: Stationary, ard: bool) -> Candidate:
+            if ard:
+                return tune_by_evidence(kernel, ard, x, signs, weights, linear)
+            return tune_by_log_loss(kernel, x, labels, weights, estimator.fit_intercept, linear)
 
-    return draw_tuned(estimator, x, weights, linear, tune)
+        return draw_tuned(estimator, x, weights, linear, tune)
+
+    return _in_metric(estimator, x, signs, weights, draw)
+
+
+def _in_metric(
+    estimator: Any, x: Array, y: Float64, weights: Float64 | None, draw: Callable[[Array], FeatureMap]
+) -> FeatureMap:
+    """Return the map that is drawn for rows, or for rows in the metric that targets choose where one is asked for."""
+    estimator.metric_ = None
+    if estimator.metric is None:
+        return draw(x)
+    if not is_named(estimator.metric, "learned"):
+        raise ParameterError(f"metric must be None or 'learned'; got {shown(estimator.metric)}")
+    choices = ("scale", *SEARCHES)
+    kernel, how = start_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), choices)
+    if how == "ard":
+        raise ParameterError("lengthscale must not be 'ard' beside metric='learned', which has one for each column too")
+    times = TIMES if how == "tune" else (1.0,)
+    with threadpool_limits(*ONE_THREAD):
+        found = learn_metric(x, array_beside(x, y), kernel, weights=array_beside(x, weights), times=times)
+    estimator.metric_ = found
+    return draw(x) if found.form == "none" else Transformed(draw(found.transform(x)), found.factor)
 
 
 def without_zeros(x: Array, y: Any, weights: Float64 | None) -> tuple[Array, Any, Float64 | None]:

@@ -39,6 +39,8 @@ class FeatureLogistic(Classifier, FittedAtOnce):
         Whether there is an intercept b, which is not penalised.
     max_iter : int
         Maximum number of steps of L-BFGS, each a pass over the features.
+    metric : {None, "learned"}
+        In which metric rows are, as `FeatureRidge` takes it, of targets 1 and -1 for each class.
 
     Attributes
     ----------
@@ -48,6 +50,8 @@ class FeatureLogistic(Classifier, FittedAtOnce):
         The labels, sorted, of rows whose weight is not 0.
     solution_ : kernattn.solvers.Logistic
         The fit.
+    metric_ : kernattn.solvers.Metric or None
+        The metric that was learnt.
     n_iter_ : int
         Number of steps.
 

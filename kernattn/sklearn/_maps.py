@@ -183,7 +183,7 @@ class RandomMapEstimator(MapEstimator):
 
     @property
     def _takes_sparse(self) -> bool:
-        return not is_named(self.estimator, "kmeans")
+        return not is_named(self.estimator, "kmeans") and getattr(self, "metric", None) is None
 
 
 class Classifier(ClassifierMixin, MapEstimator, ABC):

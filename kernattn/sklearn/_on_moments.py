@@ -14,7 +14,7 @@ from kernattn._arrays.csr import take_rows
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
-from kernattn.features import LANDMARKS, Concatenated, FeatureMap, Linear
+from kernattn.features import LANDMARKS, Concatenated, FeatureMap, Linear, Transformed
 from kernattn.kernels import Stationary
 from kernattn.sklearn._drawn import draw_by_evidence, draw_for_numbers, without_zeros
 from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
@@ -71,11 +71,12 @@ class OnMoments(RandomMapEstimator, ABC):
         """Warn where few rows have chosen what later ones do not change."""
         scale, n = self.lengthscale, self.moments_.n
         phi = self.feature_map_
-        drawn = phi.maps[0] if isinstance(phi, Concatenated) else phi  # beside a line
+        within = phi.inner if isinstance(phi, Transformed) else phi
+        drawn = within.maps[0] if isinstance(within, Concatenated) else within  # beside a line
         by_rows = (
             scale is None and isinstance(self.kernel, str) and isinstance(getattr(drawn, "kernel", None), Stationary)
         )
-        by_rows = by_rows or isinstance(drawn, Linear)
+        by_rows = by_rows or isinstance(drawn, Linear) or isinstance(phi, Transformed)
         if first and n < FEW and (by_rows or isinstance(scale, str) or self.estimator in LANDMARKS):
             warn_user(
                 f"the first {n} rows choose the lengthscale or the landmarks, and later rows change neither: give "
@@ -130,6 +131,7 @@ class LeastSquares(OnMoments):
     objective: str = "folds"
     fit_intercept: bool = True
     linear: bool | None = None
+    metric: str | None = None
 
     def _add(self, x: Array, y: Float64 | None, weights: Float64 | None, first: bool) -> None:
         if self.ridge is not None and y is not None:

@@ -46,6 +46,8 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         Maximum number of steps.
     linear : bool or None
         Whether a line, of columns in units of their deviations, is beside the kernel, as `FeatureRidge` takes it.
+    metric : {None, "learned"}
+        In which metric rows are, as `FeatureRidge` takes it, of the targets that choose a lengthscale.
 
     Attributes
     ----------
@@ -53,6 +55,8 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         The map, and the number d of columns.
     solution_ : kernattn.solvers.LinearModel
         The fit.
+    metric_ : kernattn.solvers.Metric or None
+        The metric that was learnt.
     n_iter_ : int
         Number of steps.
 

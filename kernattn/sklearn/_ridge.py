@@ -40,6 +40,10 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         few of them are distinct, some 25.
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
+    metric : {None, "learned"}
+        "learned" is the metric of `kernattn.solvers.learn_metric`: a lengthscale of each column, or of each direction,
+        or none where it is no better on rows left out. The kernel, and a line, are then of rows times its factor, and
+        the lengthscale of these is tuned as without it. It takes one lengthscale, and no sparse rows.
 
     Attributes
     ----------
@@ -47,6 +51,8 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         The map, the number d of columns, and sums over the rows.
     solution_ : kernattn.solvers.Ridge
         The fit, with its penalty, its path and leverages.
+    metric_ : kernattn.solvers.Metric or None
+        The metric that was learnt; `feature_map_` is then a `Transformed` map, unless its form is "none".
 
     Examples
     --------

@@ -34,6 +34,8 @@ class FeatureSVC(Classifier, FittedAtOnce):
         Whether there is an intercept b, which is not penalised.
     max_iter : int
         Maximum number of steps.
+    metric : {None, "learned"}
+        In which metric rows are, as `FeatureRidge` takes it, of targets 1 and -1 for each class.
 
     Attributes
     ----------
@@ -43,6 +45,8 @@ class FeatureSVC(Classifier, FittedAtOnce):
         The labels, sorted, of rows whose weight is not 0.
     solution_ : kernattn.solvers.LinearModel
         The fit.
+    metric_ : kernattn.solvers.Metric or None
+        The metric that was learnt.
     n_iter_ : int
         Number of steps, of several classes the most of one.
 

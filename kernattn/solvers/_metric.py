@@ -25,9 +25,12 @@ from kernattn.solvers._spectrum import BLOCK
 from kernattn.solvers._sums import average, moments
 
 FORMS = "best", "diagonal", "full"
+MARGINS = {"diagonal": 1.0, "full": 2.0}  # standard errors by which a form is better than a simpler one
 FOLDS = 3
 LOWEST = 1e-5  # of the features' mean squared norm: the least penalty
-WIDE = 256  # columns, beyond which "best" leaves out full metrics: each round has an eigendecomposition of a column each
+WIDE = 256  # columns, beyond which "best" leaves out full metrics, for each of which there is an eigendecomposition
+FEW = 25  # rows that differ, below which folds tell nothing
+LEAST = 256  # rows whose gradients are taken, where several targets share them
 SAME = 1e-8  # of the targets' size: a deviation of less is rounding
 
 
@@ -84,7 +87,7 @@ def learn_metric(
     weights: Array | None = None,
     times: tuple[float, ...] = (1.0, 2.0, 4.0),
     rounds: int = 5,
-    num_landmarks: int = 256,
+    num_landmarks: int = 128,
     rows: int = 2048,
 ) -> Metric:
     r"""Learn a metric of rows, :math:`M = \frac{1}{n} \sum_i \nabla f(x_i) \nabla f(x_i)^T`, f a fit in the last one.
@@ -95,8 +98,9 @@ def learn_metric(
     a diagonal metric is the diagonal of M, a lengthscale of each axis. Several targets add their gradients up.
 
     Form, number of rounds and lengthscale are those of the least squared error on three folds, each predicted by
-    metrics and fits that have not seen it. A metric is taken only where it is better than none by one standard error of
-    the difference. It is then learnt anew from all rows. Rows are folded and landmarks taken by a digest, so that
+    metrics and fits that have not seen it. A diagonal metric is taken only where it is better than none by one standard
+    error of the difference, and a full one, of d (d + 1) / 2 numbers, where it is better than both by two. It is then
+    learnt anew from all rows. Rows are folded and landmarks taken by a digest, so that
     neither order nor copies have a part in it.
 
     Parameters
@@ -104,7 +108,8 @@ def learn_metric(
     x : (n, d) array
         Rows, dense; they are taken in float64 on the host.
     y : (n,) or (n, c) array
-        Targets, which must differ; each is divided by its deviation. Of classes, a column of 0 and 1 for each.
+        Targets; each is divided by its deviation, and those that are the same in all rows count for nothing. Classes
+        are a column of 0 and 1 each.
     kernel : Stationary, optional
         A kernel with one lengthscale and a pullback: Gaussian, Matern, RationalQuadratic, or a product over axes, such
         as Laplacian, which has diagonal metrics only. None is the Gaussian one with the usual lengthscale.
@@ -129,7 +134,7 @@ def learn_metric(
     Raises
     ------
     ParameterError
-        If the kernel is none of those, or targets are the same in all rows.
+        If the kernel is none of those, or a number is out of range.
     DTypeError
         If rows are sparse.
 
@@ -145,7 +150,7 @@ def learn_metric(
     True
     """
     if is_sparse(x):
-        raise DTypeError(f"x must be dense rows; got {shown(x)}: a metric of many columns is for fewer, by TruncatedSVD")
+        raise DTypeError(f"x must be dense rows; got {shown(x)}: make fewer columns of them, by TruncatedSVD")
     one_of("form", form, FORMS)
     _check_kernel(kernel, form)
     counts = (positive_integer("rounds", rounds), positive_integer("num_landmarks", num_landmarks))
@@ -208,7 +213,8 @@ def follow(sample: Sample, kernel: Stationary, form: str, rounds: int, landmarks
         yield Step(factor, fit)
         if i == rounds:
             return
-        product = factor @ gradient_product(fit, z, sample.weights) @ factor.T
+        some = slice(max(LEAST, len(z) // sample.y.shape[1]))
+        product = factor @ gradient_product(fit, z[some], sample.weights[some]) @ factor.T
         factor = _root(product, form)
         scale = usual_lengthscale(sample.x @ factor) if np.isfinite(factor).all() else 0.0
         if not 0 < scale < np.inf:  # a fit that does not change anywhere
@@ -226,38 +232,51 @@ def _root(product: Float64, form: str) -> Float64:
 
 def _best(sample: Sample, kernels: list[Stationary], forms: tuple[str, ...], rounds: int, landmarks: int) -> Metric:
     """Return the metric that folds prefer, or none."""
-    identity = np.eye(sample.x.shape[1])
-    none = Metric(frozen(identity), "none", 0, kernels[0].lengthscale, {})  # type: ignore[arg-type]
-    folds = digests_of(sample.x) % np.uint64(FOLDS)
-    if len(np.unique(folds)) < FOLDS or np.max(np.bincount(folds.astype(np.int64))) > len(folds) - 2:
+    none = Metric(frozen(np.eye(sample.x.shape[1])), "none", 0, kernels[0].lengthscale, {})  # type: ignore[arg-type]
+    if len(sample.x) < FEW or not sample.y.shape[1]:
         return none
-    errors = np.full((len(kernels), len(forms), rounds + 1, len(sample.x)), np.inf)
-    for fold in range(FOLDS):
+    errors = _left_out(sample, kernels, forms, rounds, landmarks)
+    shares = sample.weights / np.sum(sample.weights)
+    means = errors @ shares / sample.y.shape[1]  # (forms, kernels, rounds + 1)
+    told = {form: frozen(of_form.min(axis=0)) for form, of_form in zip(forms, means, strict=True)}
+    chosen = 0, int(np.argmin(means[0, :, 0])), 0
+    for j, (form, of_form) in enumerate(zip(forms, means, strict=True)):
+        best = (j, *(int(each) for each in np.unravel_index(np.argmin(of_form), of_form.shape)))
+        chosen = best if _is_better(errors[best], errors[chosen], shares, MARGINS[form]) else chosen
+    j, i, count = chosen
+    found = replace(none, lengthscale=kernels[i].lengthscale, errors=told)
+    if not count:
+        return found
+    *_, last = follow(sample, kernels[i], forms[j], count, landmarks)
+    return replace(found, factor=frozen(last.factor), form=forms[j], rounds=count)
+
+
+def _left_out(
+    sample: Sample, kernels: list[Stationary], forms: tuple[str, ...], rounds: int, landmarks: int
+) -> Float64:
+    """Return squared errors of rows of folds left out, (forms, kernels, rounds + 1, n); infinity of what has no fit."""
+    errors = np.full((len(forms), len(kernels), rounds + 1, len(sample.x)), np.inf)
+    folds = digests_of(sample.x) % np.uint64(FOLDS)
+    for fold in np.unique(folds):
         out = folds == fold
         kept, left = sample.part(~out), sample.part(out)
-        for i, kernel in enumerate(kernels):
-            for j, form in enumerate(forms):
+        for j, form in enumerate(forms):
+            for i, kernel in enumerate(kernels):
                 try:
                     for k, step in enumerate(follow(kept, kernel, form, rounds, landmarks)):
-                        errors[i, j, k, out] = np.sum((step.predict(left.x) - left.y) ** 2, axis=1)
-                except KernattnError:  # rows that a metric leaves no difference
+                        errors[j, i, k, out] = np.sum((step.predict(left.x) - left.y) ** 2, axis=1)
+                except KernattnError:  # features of a kernel that are 0, or targets that do not differ
                     continue
-    means = errors @ (sample.weights / np.sum(sample.weights)) / sample.y.shape[1]  # (kernels, forms, rounds + 1)
-    told = {form: frozen(means[:, j].min(axis=0)) for j, form in enumerate(forms)}
-    before = int(np.argmin(means[:, 0, 0]))
-    none = replace(none, lengthscale=kernels[before].lengthscale, errors=told)
-    i, j, rounds = (int(each) for each in np.unravel_index(np.argmin(means), means.shape))
-    if rounds == 0 or not _is_better(errors[i, j, rounds], errors[before, 0, 0], sample.weights):
-        return none
-    *_, last = follow(sample, kernels[i], forms[j], rounds, landmarks)
-    return Metric(frozen(last.factor), forms[j], rounds, kernels[i].lengthscale, told)  # type: ignore[arg-type]
+    return errors
 
 
-def _is_better(errors: Float64, others: Float64, weights: Float64) -> bool:
-    """Say whether errors are less than others by more than one standard error of the mean difference."""
-    shares, gain = weights / np.sum(weights), others - errors
+def _is_better(errors: Float64, others: Float64, shares: Float64, margin: float) -> bool:
+    """Say whether errors are less than others by more than so many standard errors of the mean difference."""
+    if not np.isfinite(errors).all():
+        return False
+    gain = others - errors
     mean = float(gain @ shares)
-    return mean > float(np.sqrt(np.sum((shares * (gain - mean)) ** 2)))
+    return mean > margin * float(np.sqrt(np.sum((shares * (gain - mean)) ** 2)))
 
 
 def _merge(x: Float64, y: Float64, weights: Float64, most: int) -> Sample:
@@ -273,9 +292,8 @@ def _merge(x: Float64, y: Float64, weights: Float64, most: int) -> Sample:
     centre = np.average(targets, axis=0, weights=counts)
     deviation = np.sqrt(np.average((targets - centre) ** 2, axis=0, weights=counts))
     differs = deviation > SAME * np.maximum(np.abs(shift), np.abs(y).max(axis=0))
-    if not differs.any():
-        raise ParameterError(f"y must not be the same in all of {len(first)} rows that differ")
-    return Sample(x[first], (targets - centre)[:, differs] / deviation[differs], counts)
+    rounded = ((targets - centre)[:, differs] / deviation[differs]).astype(np.float32)  # sums in another order differ
+    return Sample(x[first], rounded.astype(np.float64), counts)
 
 
 def _check_weights(weights: Array | None, x: Array) -> Float64:

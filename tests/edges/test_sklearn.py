@@ -57,6 +57,8 @@ OTHERS = [
     FeatureGP(num_features=32),
     FeatureLogistic(num_features=32, lengthscale="scale"),
     FeatureRidge(ridge=1.0),
+    FeatureRidge(lengthscale=10.0, ridge=1.0, num_features=32, metric="learned"),
+    FeatureLogistic(lengthscale="scale", ridge=0.1, num_features=32, metric="learned"),
     FeaturePCA(whiten=True),
     RandomFeatures(estimator="kmeans"),
     RandomFeatures("polynomial"),
@@ -179,7 +181,8 @@ def test_sparse_rows_are_fitted_as_dense_ones():
 
 def test_sparse_rows_that_are_refused():
     rows = sparse.random_array((60, 20), density=0.2, format="csr", rng=0)
-    for one in (FeatureGP(estimator="kmeans"), NystromFeatures(np.dot), NystromFeatures("precomputed")):
+    metric = FeatureRidge(metric="learned")
+    for one in (FeatureGP(estimator="kmeans"), metric, NystromFeatures(np.dot), NystromFeatures("precomputed")):
         assert not one.__sklearn_tags__().input_tags.sparse
         with pytest.raises(TypeError, match=r"Sparse rows are not for"):
             one.fit(rows, np.ones(60))

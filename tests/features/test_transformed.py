@@ -1,4 +1,4 @@
-"""The map of rows times a matrix: that of the transformed rows, with its closed forms, gradients, files and refusals."""
+"""The map of rows times a matrix: that of the transformed rows, its closed forms, gradients and refusals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Maps of sums, products and multiples of kernels, ``phi1 + phi2``, ``phi1 * phi2`` and ``c * phi``, and of rows times a matrix."""
+"""Maps of sums, products and multiples of kernels, ``phi1 + phi2``, ``phi1 * phi2``, ``c * phi``; of rows x A."""
 
 from kernattn.features._base.map import Algebra, FeatureMap
 from kernattn.features._composite.multiples import ScaledMap

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.cpu.peers import have
 from kernattn._arrays.namespaces import Float64
-from kernattn.kernels import usual_lengthscale
+from kernattn.kernels import Matern, usual_lengthscale
 from kernattn.sklearn import FeatureClassifier, FeatureGP, FeatureLogistic, FeatureRidge
 
 TIMES = (1.0, 2.0, 4.0, 8.0, 16.0)  # the usual lengthscale
@@ -26,6 +26,7 @@ STRENGTHS = np.logspace(-3, 3, 7)  # C of logistic regression and support vector
 FEATURES = 256
 FOLDS = 3
 BANDWIDTHS = (2.5, 10.0, 40.0)  # of xRFM
+STEEP: dict[str, Any] = {"kernel": Matern(0.5), "lengthscale": "tune", "metric": "learned"}  # with the kernel of xRFM
 TREES = {"learning_rate": [0.03, 0.1], "max_leaf_nodes": [6, 31]}
 
 Fit = Callable[[Any, Any, int], Any]  # of rows, targets and a seed, to an estimator that is fitted
@@ -209,6 +210,8 @@ REGRESSORS: Mapping[str, Contestant] = {
     "FeatureGP": Contestant(partial(_ours, FeatureGP)),
     "FeatureRidge, random": Contestant(partial(_ours, partial(FeatureRidge, estimator="auto"))),
     "FeatureGP, random": Contestant(partial(_ours, partial(FeatureGP, estimator="auto"))),
+    "FeatureRidge, metric": Contestant(partial(_ours, partial(FeatureRidge, metric="learned"))),
+    "FeatureRidge, metric, Matern": Contestant(partial(_ours, partial(FeatureRidge, **STEEP))),
     "line": Contestant(_linear),
     "RBFSampler + RidgeCV": Contestant(partial(_features, "RBFSampler")),
     "Nystroem + RidgeCV": Contestant(partial(_features, "Nystroem")),
@@ -229,6 +232,8 @@ REGRESSORS: Mapping[str, Contestant] = {
 CLASSIFIERS: Mapping[str, Contestant] = {
     "FeatureLogistic": Contestant(partial(_ours, FeatureLogistic)),
     "FeatureClassifier": Contestant(partial(_ours, FeatureClassifier)),
+    "FeatureLogistic, metric": Contestant(partial(_ours, partial(FeatureLogistic, metric="learned"))),
+    "FeatureLogistic, metric, Matern": Contestant(partial(_ours, partial(FeatureLogistic, **STEEP))),
     "line": Contestant(_line_of_classes),
     "RBFSampler + LogisticRegression": Contestant(
         partial(_searched, partial(_logistic_on, "RBFSampler"), partial(_features_grid, "RBFSampler"), LOG_LOSS)
