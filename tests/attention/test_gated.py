@@ -403,6 +403,21 @@ def test_decays_near_one_are_not_rounded_over_and_over(gate):
 
 
 @pytest.mark.parametrize("gate", ["g", "gk"])
+def test_a_general_rule_rounds_no_decay_near_one_over_and_over(gate):
+    rng, n, d = np.random.default_rng(0), 2000, 8
+    q, k, v, a, b = (rng.standard_normal((n, d)).astype("f4") for _ in range(5))
+    logs = np.full(n if gate == "g" else (n, d), -1e-4, "f4")
+    pair = -0.01 * a, 0.01 * b  # which erases little
+    wide = [x.astype("f8") for x in (q, k, v)]
+    wanted, after = ka.gated_linear_attention(
+        *wide, **{gate: logs.astype("f8")}, erase=tuple(x.astype("f8") for x in pair), backend="cpu"
+    )
+    out, state = ka.gated_linear_attention(q, k, v, **{gate: logs}, erase=pair, backend="cpu")
+    for found, right in ((out, wanted), (state.s, after.s)):
+        np.testing.assert_allclose(found, right, rtol=0, atol=3e-6 * abs(right).max())
+
+
+@pytest.mark.parametrize("gate", ["g", "gk"])
 def test_states_near_the_end_of_floats(gate):
     """Also where a decay has been left out: what is written may not be larger for that."""
     n, d = 48, 8

@@ -29,6 +29,9 @@ from kernattn.ops.gated.loops import (
 from kernattn.ops.step.sums_loops import read, renew
 
 
+SINGLE = 4  # bytes of a float32
+
+
 class Token(NamedTuple):
     """Rows of one token; made in compiled code."""
 
@@ -38,6 +41,7 @@ class Token(NamedTuple):
     reader: Any  # (d,): of the state before the token
     writer: Any  # (d,): where that is added
     decay: Any  # (d,)
+    lost: Any  # (d,): logs of what rounding has taken from the decays so far
     ones: Any  # (d,)
     zeros: Any  # (d,)
     value: Any  # (e,)
@@ -50,33 +54,56 @@ def token_for(d, e, like):
     """Return room for a token."""
     unit = LINE // like.itemsize
     row, column = pad(d, unit), pad(e, unit)  # so that each row begins at a line
-    memory = aligned(7 * row + 3 * column, like)
-    after = 7 * row
+    memory = aligned(8 * row + 3 * column, like)
+    after = 8 * row
     token = Token(
         memory, window(memory, 0, d), window(memory, row, d), window(memory, 2 * row, d), window(memory, 3 * row, d),
-        window(memory, 4 * row, d), window(memory, 5 * row, d), window(memory, 6 * row, d), window(memory, after, e),
-        window(memory, after + column, e), window(memory, after + 2 * column, e),
+        window(memory, 4 * row, d), window(memory, 5 * row, d), window(memory, 6 * row, d), window(memory, 7 * row, d),
+        window(memory, after, e), window(memory, after + column, e), window(memory, after + 2 * column, e),
     )  # fmt: skip
     token.ones[:] = 1
     return token
 
 
+@inner
+def fade(logs, lost, count, alone):
+    """Turn logs of decays into decays, where they lie; each makes up for what rounding took from those before it.
+
+    The same decay near 1 is rounded to the same side at every token: the errors of 2,000 add up to 2e-5.
+    """
+    one = logs.dtype.type(1)
+    if alone or logs.itemsize > SINGLE:
+        for c in range(count):
+            logs[c] = decayed(logs[c])
+        return
+    none, near = one - one, -one / 16  # what fades more is forgotten within tens of tokens
+    half, third, quarter, fifth = one / 2, one / 3, one / 4, one / 5
+    for c in range(count):
+        log = logs[c] + lost[c]
+        factor = decayed(none if log > none else log)
+        x = factor - one
+        applied = x * (one - x * (half - x * (third - x * (quarter - x * fifth))))  # log(1 + x)
+        lost[c] = log - applied if x > near else none
+        logs[c] = factor
+
+
 @phase
 def load_decay(given, own, t, sizes, there, begins, token):
     """Load the decays of a token; return whether one is 0."""
-    _, d, _, channels, _ = sizes
+    n, d, _, channels, _ = sizes
     decay, logs = token.decay, there and not begins and given_rows(given.logs)
     if logs and channels > 1:
         read_row(given.logs, row_of(own, DECAY, t), channels, decay, 0)
+        fade(decay, token.lost, d, n == 1)
         gone = False
         for c in range(d):
-            decay[c] = decayed(decay[c])
             gone |= decay[c] == 0
         return gone
     factor = decay.dtype.type(0 if begins else 1)
     if logs:
         read_row(given.logs, row_of(own, DECAY, t), 1, decay, 0)
-        factor = decayed(decay[0])
+        fade(decay, token.lost, 1, n == 1)
+        factor = decay[0]
     for c in range(d):
         decay[c] = factor
     return factor == 0
@@ -182,6 +209,7 @@ def run_tokens(
     token, no_mask = token_for(d, e, before), window(given.mask, 0, 0)
     for head in range(low, high):
         own, looks = window(table, head * TABLE_COLUMNS, TABLE_COLUMNS), head * readers * READ_COLUMNS
+        token.lost[:] = 0
         new = window(after, head * d * e, d * e)
         old = new
         if head + 1 < high:

@@ -148,6 +148,7 @@ def pull_tokens(sizes, given, q, before, g_out, g_after, table, reads, scale, fo
     g_state = aligned(area, before)
     for head in range(low, high):
         own = table[head]
+        token.lost[:] = 0
         load_state(before, own[STATE], d, e, e, states)
         for group in range(groups):
             copy(states, 0, area, kept, group * area)
