@@ -220,6 +220,7 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
             _keep_scores(given, own, q, first, step, sizes, room, kept, sums)
         load_state(before, own[STATE], d, e, row_e, state)
         start, size, most = 0, size_of_state(d, e, state, room), chunk
+        alike = 0  # tokens of the last chunk, where all tokens have the same decay
         lacks[:] = 0
         while start < n:
             if not size < np.inf:  # what is not finite may have been forgotten
@@ -255,7 +256,10 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
             values, row_v = rows_of(given.v, at_v, step, rows, e, given.mask, mask_at, False, room.written, row_e)
             if channels == 1:
                 sum_logs(rows, channels, room)
-                decay_pairs(rows, room)
+                always = told and own[STEPS + DECAY] == 0
+                if not (always and rows == alike):
+                    decay_pairs(rows, room)
+                alike = rows if always else 0
             else:
                 prepare(rows, d, room, levels)
             if delta:

@@ -218,6 +218,8 @@ def pull_plain(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
     kept, starts = unset(0, before), unset(0, before)
     for head in range(low, high):
         own = table[head]
+        always = own[STEPS + DECAY] == 0 and given.mask.size == 0 and given.fresh.size == 0
+        alike = 0  # tokens of the chunk before; where a decay is `always` the same, those between them are
         chunks = _cut(given, own, sizes, begins)
         together = chunks if chunks * area <= HELD else GROUP
         groups = (chunks + together - 1) // together
@@ -254,7 +256,9 @@ def pull_plain(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                     room,
                 )  # fmt: skip
                 sum_logs(rows, 1, room)
-                decay_pairs(rows, room)
+                if not (always and rows == alike):
+                    decay_pairs(rows, room)
+                alike = rows
                 _begin(keys, row_k, values, row_v, rows, d, e, state, room, tiles)
                 for reader in range(reads.shape[1]):
                     step_q, at_out = reads[head, reader, QUERY_STEP], reads[head, reader, OUT] * n + start
