@@ -182,8 +182,9 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "gated_step": _gated_step,
     "decays": lambda x: causal_linear_attention(x, x, x, PHI, g=-x[..., 0], backend="cpu"),
     "gated_pullback": lambda x: _pull_gates(x, **_gates(x), l2_normalise=True),
+    "plain_pullback": lambda x: _pull_gates(x, g=-x[..., 0]),
     "general_pullback": lambda x: _pull_gates(x, gk=-x, erase=(x / 4, x / 4)),
 }
 FORWARDS = ("crew", "key_state", "causal", "attend", "step", "softmax", "features")
 GATES = ("gated", "gated_step", "decays")
-GATED_PULLBACKS = ("gated_pullback", "general_pullback")
+GATED_PULLBACKS = ("gated_pullback", "plain_pullback", "general_pullback")

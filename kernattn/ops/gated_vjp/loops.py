@@ -1,4 +1,4 @@
-"""Cotangents of gated linear attention: chunks from the last to the first, each computed again from its start.
+"""Cotangents of the delta rule, and of decays of channels: chunks from the last to the first, each computed again.
 
 States at the starts of groups of chunks are kept; a group's own are made again, and lie in cache. What a delta rule
 subtracts is a reading as well: of keys by keys, with the cotangent -beta dx in place of that of an output.
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
-from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
+from kernattn.ops._numba.codegen.memory import aligned, copy, unset, whole, window
 from kernattn.ops._numba.tiles.products import LATER, product
 from kernattn.ops._numba.tiles.rows import as_read, given_rows
 from kernattn.ops.gated.carry_loops import carry
@@ -115,7 +115,7 @@ def _cut(given, own, sizes, begins):
 
 @compiled
 def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, found, low, high):
-    """Take states low to high back through all tokens."""
+    """Take states low to high back through all tokens; where all channels have one decay, beta is given."""
     given, q, before, g_out, g_after = as_loops_see(given), as_read(q), whole(before), as_read(g_out), whole(g_after)
     n, d, e, channels, chunk = sizes
     shared = room_for(d, e, channels, chunk, before)
@@ -125,7 +125,7 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
     area, begins = row_d * row_e, np.empty(n + 1, np.int64)
     opened = _size_of_opened(shared)
     delta, heard = given.beta.size > 0, np.zeros(size, np.bool_)
-    kept, starts, tiles = aligned(0, before), aligned(0, before), aligned(0, before)
+    kept, starts, tiles = unset(0, before), unset(0, before), aligned(0, before)
     for head in range(low, high):
         own = table[head]
         chunks = _cut(given, own, sizes, begins)
@@ -133,9 +133,9 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
         groups = (chunks + together - 1) // together
         again = channels > 1  # chunks are opened again: keys that fade from token to token are too many to keep
         if kept.size < groups * area:  # one room for all heads: fresh memory takes longer than what is done in it
-            kept = aligned(groups * area, before)
+            kept = unset(groups * area, before)
         if starts.size < together * area:
-            starts = aligned(together * area, before)
+            starts = unset(together * area, before)
         if not again and tiles.size < together * opened:
             tiles = aligned(together * opened, before)
         none = window(tiles, 0, 0)
@@ -192,19 +192,16 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                     back.written, row_e, q, 0, 0, rows, e, given.mask, mask_at, False, room.written, back.passed,
                     found.v, at * e,
                 )  # fmt: skip
-                first_reader = size
-                if delta and channels == 1:
+                if channels == 1:
                     pull_keys(rows, d, e, state, room, back)
-                    first_reader = 0
+                    pull_start(0, size + rows, reads.shape[1] > 1, rows, d, e, room, back)
+                    end_heads(rows, d, room, back)
                 elif delta:
                     pull_reading(room.keys, True, rows, d, e, state, room, back)
                     for i in range(rows):
                         x, y = window(back.rows, i * row_d, d), window(back.keys, i * row_d, d)
                         for a in range(d):
                             y[a] += x[a]
-                if channels == 1:
-                    pull_start(first_reader, size - first_reader + rows, reads.shape[1] > 1, rows, d, e, room, back)
-                    end_heads(rows, d, room, back)
                 if delta:
                     write_rows(
                         back.strength, 1, q, 0, 0, rows, 1, given.mask, mask_at, False, back.strength, back.passed,

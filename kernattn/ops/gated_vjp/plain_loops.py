@@ -124,11 +124,12 @@ def _walk(given, own, begins, first, count, to_end, sizes, states, stride, room,
             log += room.logs[rows - 1 - back]
         for j in range(rows):
             left[j] = decayed(left[j])
+        at_k, at_v = row_of(own, K, start), row_of(own, V, start)
         keys, row_k = rows_of(
-            given.k, row_of(own, K, start), own[STEPS + K], rows, d, given.mask, mask_at, given.normalise, room.keys, row_d
+            given.k, at_k, own[STEPS + K], rows, d, given.mask, mask_at, given.normalise, room.keys, row_d
         )  # fmt: skip
         values, row_v = rows_of(
-            given.v, row_of(own, V, start), own[STEPS + V], rows, e, given.mask, mask_at, False, room.written, row_e
+            given.v, at_v, own[STEPS + V], rows, e, given.mask, mask_at, False, room.written, row_e
         )  # fmt: skip
         for j in range(rows):
             _scale(values, j * row_v, e, left[j], tiles.since, j * row_e)
@@ -243,18 +244,15 @@ def pull_plain(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                 c = count - 1 - back_chunk
                 start, state = begins[first + c], window(starts, c * area, area)
                 rows, mask_at, at = begins[first + c + 1] - start, own[MASK] * n + start, head * n + start
-                at_k, step_k = row_of(own, K, start), own[STEPS + K]
+                at_k, step_k, at_v = row_of(own, K, start), own[STEPS + K], row_of(own, V, start)
+                at_logs, step_logs = row_of(own, DECAY, start), own[STEPS + DECAY]
                 keys, row_k = rows_of(
                     given.k, at_k, step_k, rows, d, given.mask, mask_at, given.normalise, room.keys, row_d
                 )  # fmt: skip
                 values, row_v = rows_of(
-                    given.v, row_of(own, V, start), own[STEPS + V], rows, e, given.mask, mask_at, False, room.written,
-                    row_e,
+                    given.v, at_v, own[STEPS + V], rows, e, given.mask, mask_at, False, room.written, row_e
                 )  # fmt: skip
-                load_decays(
-                    given.logs, row_of(own, DECAY, start), own[STEPS + DECAY], rows, 1, given.mask, mask_at, given.fresh,
-                    room,
-                )  # fmt: skip
+                load_decays(given.logs, at_logs, step_logs, rows, 1, given.mask, mask_at, given.fresh, room)
                 sum_logs(rows, 1, room)
                 if not (always and rows == alike):
                     decay_pairs(rows, room)
@@ -284,8 +282,7 @@ def pull_plain(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                     tiles.spare, found.k, at * d,
                 )  # fmt: skip
                 tell_logs(room.total[0], rows, tiles)
-                begins_anew = given.fresh.size > 0 and given.fresh[mask_at]  # at the first token of a chunk alone
-                if begins_anew:
+                if given.fresh.size > 0 and given.fresh[mask_at]:  # a segment begins with a chunk
                     tiles.logs[0] = 0
                     tiles.state[:] = 0
                 if given_rows(found.logs):
