@@ -84,7 +84,7 @@ def pull_of(phi: FeatureMap, x: Array, key: bool = False, backend: str | None = 
 
 def _transformed(phi: Transformed, x: Array, key: bool, backend: str | None) -> tuple[Array | None, Pull]:
     xp, matrix = namespace(x=x), constant(namespace(x=x), phi.matrix.T, x.dtype, x)
-    out, inner = pull_of(phi.inner, xp.astype(phi.transform(x), x.dtype, copy=False), key, backend)
+    out, inner = pull_of(phi.inner, phi._turn(x, x.dtype), key, backend)
 
     def turned(g: Array) -> tuple[Array, Any]:
         dz, lengthscales = inner(g)

@@ -110,9 +110,9 @@ def _in_metric(
     kernel, how = start_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), choices)
     if how == "ard":
         raise ParameterError("lengthscale must not be 'ard' beside metric='learned', which has one for each column too")
-    times = TIMES if how == "tune" else (1.0,)
+    given = {"weights": array_beside(x, weights), "times": TIMES if how == "tune" else (1.0,)}
     with threadpool_limits(*ONE_THREAD):
-        found = learn_metric(x, array_beside(x, y), kernel, weights=array_beside(x, weights), times=times)
+        found = learn_metric(x, array_beside(x, y), kernel, **given)  # type: ignore[arg-type]
     estimator.metric_ = found
     return draw(x) if found.form == "none" else Transformed(draw(found.transform(x)), found.factor)
 

@@ -162,7 +162,8 @@ def learn_metric(
     if form == "best":
         form = "diagonal" if is_by_axes(kernel) or x.shape[1] > WIDE else form
     forms = ("diagonal", "full") if form == "best" else (form,)
-    kernels = [replace(kernel, lengthscale=min(kernel.lengthscale * by, MODERATE[1])) for by in factors]  # type: ignore[operator]
+    own = float(kernel.lengthscale)  # type: ignore[arg-type]
+    kernels = [replace(kernel, lengthscale=min(own * by, MODERATE[1])) for by in factors]  # type: ignore[type-var]
     return _best(whole, kernels, forms, *counts)
 
 
@@ -239,12 +240,12 @@ def _best(sample: Sample, kernels: list[Stationary], forms: tuple[str, ...], rou
     shares = sample.weights / np.sum(sample.weights)
     means = errors @ shares / sample.y.shape[1]  # (forms, kernels, rounds + 1)
     told = {form: frozen(of_form.min(axis=0)) for form, of_form in zip(forms, means, strict=True)}
-    chosen = 0, int(np.argmin(means[0, :, 0])), 0
+    chosen: tuple[int, ...] = 0, int(np.argmin(means[0, :, 0])), 0
     for j, (form, of_form) in enumerate(zip(forms, means, strict=True)):
         best = (j, *(int(each) for each in np.unravel_index(np.argmin(of_form), of_form.shape)))
         chosen = best if _is_better(errors[best], errors[chosen], shares, MARGINS[form]) else chosen
     j, i, count = chosen
-    found = replace(none, lengthscale=kernels[i].lengthscale, errors=told)
+    found = replace(none, lengthscale=kernels[i].lengthscale, errors=told)  # type: ignore[arg-type]
     if not count:
         return found
     *_, last = follow(sample, kernels[i], forms[j], count, landmarks)
@@ -285,7 +286,7 @@ def _merge(x: Float64, y: Float64, weights: Float64, most: int) -> Sample:
     x, y, weights = x[counted], y[counted], weights[counted]
     first, which = distinct(x)
     first = first[:most]
-    counts = np.bincount(which, weights)[: len(first)]
+    counts = np.bincount(which, weights)[: len(first)].astype(np.float64)
     shift = average(y, weights)
     sums = np.stack([np.bincount(which, weights * each)[: len(first)] for each in (y - shift).T], axis=1)
     targets = sums / counts[:, None]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self, final
+from typing import Any, Self, final
 
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, frozen, namespace, widest
 from kernattn._maps.spec import ScaledFeatures
-from kernattn._runtime.checks import array_of, host_array, instance_of, shown
+from kernattn._runtime.checks import array_of, host_array, instance_of, positive_integer, shown
 from kernattn._runtime.random import RNG
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.features._base.map import FeatureMap
+from kernattn.features._base.map import FeatureMap, check_number
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.tails import Tails
 
@@ -24,7 +24,7 @@ class Transformed(FeatureMap):
 
     Where :math:`\phi_0` is of a kernel of :math:`|x - y| / \ell`, it is of the kernel of
     :math:`((x - y)\, A A^T (x - y)^T)^{1/2} / \ell`: a lengthscale of every direction. `solvers.learn_metric` finds
-    one. Products are in float64, of rows of every dtype (in JAX without x64, float32).
+    one.
 
     Parameters
     ----------
@@ -61,10 +61,10 @@ class Transformed(FeatureMap):
             raise ParameterError(f"matrix must be (d, r) finite numbers; got {shown(self.matrix)}")
         matrix = np.asarray(given, dtype=np.float64)
         host_array("matrix", matrix, ("d", "r"))
-        dims = {self.inner.query_dim, self.inner.key_dim} - {None}
-        if dims - {matrix.shape[1]}:
-            raise ShapeError(f"matrix must be (d, {sorted(dims)[0]}), as inner was drawn; got shape {matrix.shape}")
-        self.inner.num_features_of(matrix.shape[1])
+        for dim in (self.inner.query_dim, self.inner.key_dim):
+            if dim not in (None, matrix.shape[1]):
+                raise ShapeError(f"matrix must be (d, {dim}), as inner was drawn; got shape {matrix.shape}")
+        check_number(self.inner, matrix.shape[1])
         object.__setattr__(self, "matrix", frozen(matrix))
 
     @property
@@ -72,16 +72,16 @@ class Transformed(FeatureMap):
         return len(self.matrix)
 
     def num_features_of(self, dim: int) -> int:
+        positive_integer("dim", dim)
         return self.inner.num_features_of(self.matrix.shape[1])
 
     @property
     def _is_shared(self) -> bool:
         return self.inner._is_shared
 
-    def transform(self, x: Array) -> Array:
-        """Return x A, the rows (..., n, r) that the inner map takes, in float64, or where there is none in float32."""
+    def _turn(self, x: Array, dtype: Any) -> Array:
+        """Return x A, the rows (..., n, r) that the inner map takes."""
         xp = namespace(x=x)
-        dtype = widest(xp, x)
         return xp.matmul(xp.astype(x, dtype, copy=False), constant(xp, self.matrix, dtype, x))
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
@@ -91,15 +91,12 @@ class Transformed(FeatureMap):
         return self._scaled(x, True)
 
     def _scaled(self, x: Array, key: bool) -> ScaledFeatures:
-        xp = namespace(x=x)
-        dtype = accumulation_dtype(xp, x)
-        parts = self.inner._scaled_features(self.transform(x), key)
-        return ScaledFeatures(*(xp.astype(part, dtype, copy=False) for part in parts))
+        return self.inner._scaled_features(self._turn(x, accumulation_dtype(namespace(x=x), x)), key)
 
     def _compute(self, x: Array, key: bool) -> Array:
         """Return the features by the inner map's own loops."""
-        of = self.inner.key if key else self.inner.query
-        return namespace(x=x).astype(of(self.transform(x)), x.dtype, copy=False)
+        xp, of = namespace(x=x), self.inner.key if key else self.inner.query
+        return xp.astype(of(self._turn(x, widest(xp, x))), x.dtype, copy=False)
 
     def redraw(self, rng: RNG = None) -> Self:
         return replace(self, inner=self.inner.redraw(rng))
