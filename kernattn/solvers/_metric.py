@@ -29,6 +29,7 @@ MARGINS = {"diagonal": 1.0, "full": 2.0}  # standard errors by which a form is b
 FOLDS = 3
 LOWEST = 1e-5  # of the features' mean squared norm: the least penalty
 WIDE = 256  # columns, beyond which "best" leaves out full metrics, for each of which there is an eigendecomposition
+ENOUGH = 10  # rows for each number of a full metric: of fewer, it learns rows by heart
 FEW = 25  # rows that differ, below which folds tell nothing
 LEAST = 256  # rows whose gradients are taken, where several targets share them
 SAME = 1e-8  # of the targets' size: a deviation of less is rounding
@@ -114,7 +115,8 @@ def learn_metric(
         A kernel with one lengthscale and a pullback: Gaussian, Matern, RationalQuadratic, or a product over axes, such
         as Laplacian, which has diagonal metrics only. None is the Gaussian one with the usual lengthscale.
     form : {"best", "diagonal", "full"}
-        Which metrics are tried; "best" tries both, of more than 256 columns diagonal ones.
+        Which metrics are tried. "best" tries diagonal ones, and full ones of 256 columns at most, where there are ten
+        rows for each of their numbers: of fewer, a metric learns rows by heart.
     weights : (n,) array, optional
         How often each row counts.
     times : tuple of float
@@ -159,12 +161,16 @@ def learn_metric(
         raise ParameterError("times must hold a number at least; got none")
     whole = _merge(*check_and_copy(x, y), _check_weights(weights, x), positive_integer("rows", rows))
     kernel = Gaussian(_usual(whole.x)) if kernel is None else kernel
-    if form == "best":
-        form = "diagonal" if is_by_axes(kernel) or x.shape[1] > WIDE else form
-    forms = ("diagonal", "full") if form == "best" else (form,)
+    forms = _forms(kernel, *whole.x.shape) if form == "best" else (form,)
     own = float(kernel.lengthscale)  # type: ignore[arg-type]
     kernels = [replace(kernel, lengthscale=min(own * by, MODERATE[1])) for by in factors]  # type: ignore[type-var]
     return _best(whole, kernels, forms, *counts)
+
+
+def _forms(kernel: Stationary, n: int, d: int) -> tuple[str, ...]:
+    """Return the forms of metrics that n rows of d columns can tell."""
+    full = not is_by_axes(kernel) and d <= WIDE and n >= ENOUGH * d * (d + 1) / 2
+    return ("diagonal", "full") if full else ("diagonal",)
 
 
 class Sample(NamedTuple):
