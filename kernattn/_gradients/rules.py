@@ -16,11 +16,10 @@ from kernattn._runtime.checks import boolean, shown
 from kernattn._sums.cotangents import MapCotangent, sum_onto
 from kernattn._sums.peaked import LinearState, PeakedSum
 from kernattn.attention import GatedState
-from kernattn.attention._check import check_arrays, check_token
+from kernattn.attention._check import check_arrays, check_causal, check_token
 from kernattn.attention._check_states import linear_state
 from kernattn.attention._decayed import check_decays, with_leads
 from kernattn.attention._gated import gated_arguments
-from kernattn.attention._linear import check_causal
 from kernattn.attention._lowering import lowered, state_of, sums_of
 from kernattn.attention._softmax import scaled_queries, softmax_arguments
 from kernattn.errors import DTypeError, ParameterError

@@ -216,3 +216,21 @@ def check_out(
     for name, array in others.items():
         if array is not None and may_share_memory(out, array):
             raise ParameterError(f"out must be apart from every other argument; its memory overlaps that of {name}")
+
+
+def check_causal(
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    state: LinearState | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+) -> None:
+    """Raise unless the arguments of causal attention fit each other."""
+    check_arrays("qkv", q, k, v, phi=feature_map(phi), state=state, key_mask=key_mask, segment_ids=segment_ids)
+    if q.shape[-2] != k.shape[-2]:
+        raise ShapeError(
+            "causal attention takes as many queries as keys (what came before belongs in `state`); "
+            f"got q {tuple(q.shape)} and k {tuple(k.shape)}"
+        )

@@ -10,11 +10,10 @@ from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._sums.peaked import LinearState, LogNormaliser, log_normaliser
-from kernattn.attention._check import check_arrays, feature_map
+from kernattn.attention._check import check_arrays, check_causal, feature_map
 from kernattn.attention._decayed import decayed_causal
 from kernattn.attention._lowering import implementation, lowered, state_of, sums_of
 from kernattn.attention._mechanisms.hybrid import packed_arguments, run_op
-from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.causal import OP as CAUSAL
 from kernattn.ops.records import LINEAR
@@ -224,21 +223,3 @@ def _causal(
     run = implementation(CAUSAL, v, backend, queries, keys)
     out, normalisers, after = run(queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids, normaliser)
     return out, normalisers, state_of(after, phi.fingerprint)
-
-
-def check_causal(
-    q: Array,
-    k: Array,
-    v: Array,
-    phi: FeatureMap,
-    state: LinearState | None,
-    key_mask: Array | None,
-    segment_ids: Array | None,
-) -> None:
-    """Raise unless the arguments of causal attention fit each other."""
-    check_arrays("qkv", q, k, v, phi=feature_map(phi), state=state, key_mask=key_mask, segment_ids=segment_ids)
-    if q.shape[-2] != k.shape[-2]:
-        raise ShapeError(
-            "causal attention takes as many queries as keys (what came before belongs in `state`); "
-            f"got q {tuple(q.shape)} and k {tuple(k.shape)}"
-        )

@@ -16,8 +16,7 @@ from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import check_room, whole_number
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._sums.peaked import PeakedSum
-from kernattn.attention._check import check_arrays, feature_map
-from kernattn.attention._linear import check_causal
+from kernattn.attention._check import check_arrays, check_causal, feature_map
 from kernattn.attention._lowering import sums_of
 from kernattn.attention._mechanisms.hybrid import (
     bias_of,

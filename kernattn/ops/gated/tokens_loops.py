@@ -28,7 +28,6 @@ from kernattn.ops.gated.loops import (
 )
 from kernattn.ops.step.sums_loops import read, renew
 
-
 SINGLE = 4  # bytes of a float32
 
 
