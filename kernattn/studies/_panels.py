@@ -92,7 +92,7 @@ def write_short_logs(ax: Any) -> None:
     """Write plain numbers along logarithmic axes of less than a decade, where Matplotlib writes 6 x 10^-1."""
     from matplotlib.ticker import LogFormatterSciNotation
 
-    class Plain(LogFormatterSciNotation):
+    class Plain(LogFormatterSciNotation):  # type: ignore[misc, unused-ignore]
         def __call__(self, x: float, pos: Any = None) -> str:
             return f"{x:g}" if super().__call__(x, pos) else ""
 
