@@ -16,7 +16,8 @@ from time import perf_counter
 VARIABLE = "KERNATTN_QUIET"
 COMPILES = (
     "kernattn: compiling loops for this machine, {seconds} s each when it is idle. {kept} Run `kernattn warmup` or "
-    "call kernattn.warmup() to compile attention's ahead of time; set {variable}=1 to hide this message."
+    "call kernattn.warmup() to compile attention's ahead of time (--gates and --gradients add theirs); set "
+    "{variable}=1 to hide this message."
 )
 SECONDS = "1 to 10"  # `kernattn warmup 2> FILE` writes the seconds of each loop
 KEPT = "Later processes load them from disk."

@@ -13,7 +13,8 @@ from kernattn._runtime.checks import shown
 from kernattn._runtime.deprecated import warn_user
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ParameterError, ShapeError
 
-MOST = 2.0  # beta k^T k, beyond which a delta rule enlarges what it should replace
+MOST = 2.0  # beta k^T k, beyond which a delta rule enlarges what it should replace, as it does below 0
+SLACK = 0.02  # of rounding, and of differences about 0 and 2
 
 FEW = 32  # numbers of which Python finds the largest sooner than NumPy
 
@@ -44,6 +45,25 @@ def check_logs(g: Array | None, gk: Array | None) -> None:
         raise ParameterError(why)
 
 
+def warn_of_shares(beta: Array, key_mask: Array | None, unit_keys: bool) -> None:
+    """Warn where beta of a token is below 0, or above 2 beside keys that have norm 1; none is looked at in graphs."""
+    if (seen := _on_host(beta)) is None:
+        return
+    top = MOST + SLACK if unit_keys else np.inf
+    least, most = (float(f.reduce(seen, axis=None)) for f in (np.minimum, np.maximum))
+    if not (least < -SLACK or most > top):
+        return
+    if key_mask is not None and (mask := _on_host(key_mask)) is not None:
+        seen = np.where(mask, seen, np.ones_like(seen))
+        least, most = (float(f.reduce(seen, axis=None)) for f in (np.minimum, np.maximum))
+    if least < -SLACK or most > top:
+        warn_user(
+            f"beta is the share that a delta rule replaces, in [0, 2] for keys of norm 1, and is {least:.3g} to "
+            f"{most:.3g} here: states grow at tokens outside; ka.gates.delta_net makes it of logits",
+            UserWarning,
+        )
+
+
 def warn_of_growth(out: Array, k: Array, beta: Array, *others: Array | None) -> None:
     """Warn where the last outputs are not finite, no argument is NaN, and keys are so long that states grow."""
     if (last := _on_host(out)) is None or np.isfinite(last[..., -1, :]).all():
@@ -54,7 +74,7 @@ def warn_of_growth(out: Array, k: Array, beta: Array, *others: Array | None) -> 
     keys, shares = (np.asarray(x, np.float64) for x in seen[:2])
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         most = np.max(shares * np.sum(keys**2, axis=-1))
-    if most > MOST * 1.01:  # rounding of a norm is no growth
+    if most > MOST + SLACK:
         warn_user(
             f"outputs are not finite: beta is for keys of norm 1, and beta k^T k is up to {most:.3g} here, where above "
             f"{MOST:g} states grow at every token; pass l2_normalise=True, or shorter keys",

@@ -19,7 +19,7 @@ from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import boolean, finite_number
 from kernattn._sums.peaked import no_item
 from kernattn.attention._check import check_arrays, check_one_dim, check_out
-from kernattn.attention._check_gates import check_gates, check_logs, pair_of, warn_of_growth
+from kernattn.attention._check_gates import check_gates, check_logs, pair_of, warn_of_growth, warn_of_shares
 from kernattn.attention._shapes import axis_kept, equal
 from kernattn.errors import (
     DTypeError,
@@ -82,14 +82,15 @@ def gated_linear_attention(
     v : (..., n, e) array
         Values.
     g : (..., n) or (..., 1) array, optional
-        Natural logarithms of decays, at most 0, one for all channels of a key. Its leading axes, and those of `gk`,
+        Natural logarithms of decays, at most 0, one for all channels of a key. Under `jit` of JAX and on a GPU, where
+        values are not looked at, one above 0 raises nothing, and the state grows. Its leading axes, and those of `gk`,
         `beta` and `erase`, broadcast against those of k and v; its dtype, and theirs, may be that of q, or float32 for
         16-bit queries.
     gk : (..., n, d) array, optional
         Logarithms of decays of each channel; they add to those of `g`.
     beta : (..., n) or (..., 1) array, optional
-        How much of what k reads is replaced by v, in [0, 2] for keys of norm 1. Where beta k^T k is above 2, the state
-        grows at every token: a warning tells where outputs are no longer finite.
+        How much of what k reads is replaced by v, in [0, 2] for keys of norm 1. Where it is below 0, or beta k^T k is
+        above 2, the rule is computed as it is written, and the state grows at every such token.
     erase : pair of (..., n, d) arrays, optional
         What is read before the decay, a, and where it is added, b. It excludes `beta`.
     scale : float, optional
@@ -121,7 +122,7 @@ def gated_linear_attention(
     Warns
     -----
     UserWarning
-        Outputs are not finite, for keys are too long for `beta`.
+        `beta` is below 0, or above 2 beside `l2_normalise`; outputs are not finite, for keys are too long for `beta`.
 
     Examples
     --------
@@ -137,6 +138,8 @@ def gated_linear_attention(
     array([[8., 4., 2.]])
     """
     given = gated_arguments(q, k, v, g, gk, beta, erase, scale, l2_normalise, state, key_mask, segment_ids)
+    if beta is not None:
+        warn_of_shares(beta, key_mask, l2_normalise)
     out, after = OP.implementation(v, backend)(*given)
     if beta is not None and not l2_normalise:
         warn_of_growth(out, k, beta, q, v, g, gk)
@@ -179,7 +182,9 @@ def gated_linear_attention_step(
     Parameters
     ----------
     state : GatedState or None
-        The state before the token; None for an empty one.
+        The state before the token; None for an empty one. What carries a state from step to step and cannot begin with
+        None, as `jax.lax.scan`, begins with ``GatedState(zeros)`` of `kernattn.attention`, of zeros (..., d, e) in the
+        state's dtype.
     q, k : (..., d) array
         Query and key of the token.
     v : (..., e) array
@@ -189,7 +194,7 @@ def gated_linear_attention_step(
     gk : (..., d) array, optional
         Logarithms of decays of each channel.
     beta : (...) array, optional
-        How much of what k reads is replaced.
+        How much of what k reads is replaced. A step warns of none.
     erase : pair of (..., d) arrays, optional
         What is read before the decay, and where it is added.
     scale : float, optional

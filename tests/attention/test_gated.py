@@ -173,12 +173,12 @@ def test_blind_to_the_future(backend):
     options["gk"][..., 20:, :] = -1.0
     again, _ = ka.gated_linear_attention(q, k, v, **options, backend=backend)
     np.testing.assert_array_equal(again[..., :20, :], out[..., :20, :])
-    for x in (v, k, options["beta"][..., None], options["gk"]):
+    for x, other in ((v, -1), (k, -1), (options["beta"][..., None], 1), (options["gk"], -1)):
         x[..., 21, 0] = np.nan
         again, _ = ka.gated_linear_attention(q, k, v, **options, backend=backend)
         close(again[..., :20, :], out[..., :20, :])
         assert np.isfinite(again[..., 20, :]).all()
-        x[..., 21, 0] = -1.0
+        x[..., 21, 0] = other
 
 
 @pytest.mark.parametrize("xp", [xp for xp in KINDS if xp is not np], ids=str)
@@ -339,6 +339,27 @@ def test_keys_too_long_for_a_delta_rule_are_told():
     assert np.isfinite(ka.gated_linear_attention(q, k, v, beta=2 * beta)[0]).all()
     v[0, 3] = np.nan  # not from growth: no warning
     assert np.isnan(ka.gated_linear_attention(q, k, v, beta=beta)[0][0, 3:]).all()
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_shares_outside_0_to_2_are_told(library):
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, 2, 9, D))
+    beta, mask = rng.uniform(0, 2, (2, 9)), np.arange(9) != 4
+    arrays = [q, k, v, beta]
+    if library == "torch":
+        torch = pytest.importorskip("torch")
+        arrays, mask = [torch.tensor(x, requires_grad=True) for x in arrays], torch.tensor(mask)
+    *rows, beta = arrays
+    options = {"key_mask": mask, "l2_normalise": True}
+    ka.gated_linear_attention(*rows, beta=beta, **options)
+    for factor, says in ((3, "is .* to 5.* here"), (-1, "is -1.* here.* of logits")):
+        with pytest.warns(UserWarning, match=rf"in \[0, 2\] for keys of norm 1, and {says}"):
+            ka.gated_linear_attention(*rows, beta=factor * beta, **options)
+    ka.gated_linear_attention(rows[0], rows[1] / 100, rows[2], beta=3 * beta)  # short keys
+    masked = beta.detach().clone() if library == "torch" else beta.copy()
+    masked[:, 4] = -7
+    ka.gated_linear_attention(*rows, beta=masked, **options)
 
 
 @pytest.mark.parametrize(("rule", "gate"), [*product(RULES, GATES)])
