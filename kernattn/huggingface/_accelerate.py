@@ -15,7 +15,7 @@ from kernattn._runtime.checks import instance_of
 from kernattn.errors import BackendUnavailable, ParameterError
 from kernattn.huggingface import _lightning
 from kernattn.huggingface._packed import named_arguments
-from kernattn.huggingface._steps import stepping
+from kernattn.huggingface._steps import stepping, wide_scan
 from kernattn.ops.dispatch import missing
 from kernattn.torch import fla
 
@@ -32,7 +32,7 @@ SWAPS = {
     "torch_recurrent_gated_delta_rule": Swap(stepping(fla.fused_recurrent_gated_delta_rule), "fla"),
     "chunk_kimi_delta_attention": Swap(fla.chunk_kda, "fla"),
     "recurrent_kimi_delta_attention": Swap(stepping(fla.fused_recurrent_kda), "fla"),
-    "mamba2_chunk_scan": Swap(fla.mamba_chunk_scan_combined, "mamba_ssm"),
+    "mamba2_chunk_scan": Swap(wide_scan, "mamba_ssm"),
     "mamba2_selective_state_update": Swap(fla.selective_state_update, "mamba_ssm"),
     "causal_conv1d_fn": Swap(fla.causal_conv1d_fn, "causal_conv1d"),
     "causal_conv1d_update": Swap(fla.causal_conv1d_update, "causal_conv1d"),

@@ -1,8 +1,9 @@
-"""A token of a delta rule, as models of transformers decode: the state of their cache is renewed in place."""
+"""Rules as models of transformers call them: a token renews the state of their cache, and outputs may be wide."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.ops.gated_step import OP
+from kernattn.torch import fla
 
 
 def stepping(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,3 +47,9 @@ def stepping(rule: Callable[..., Any]) -> Callable[..., Any]:
         return out.flatten(1, 2)[:, None], after.flatten(1, 2) if output_final_state else None
 
     return run
+
+
+@wraps(fla.mamba_chunk_scan_combined)
+def wide_scan(x: Tensor, *args: Any, **given: Any) -> Any:
+    """Run Mamba-2 with outputs in the dtype in which sums run, as models' own function has them before their norm."""
+    return fla.mamba_chunk_scan_combined(x.to(accumulation_dtype(torch, x)), *args, **given)

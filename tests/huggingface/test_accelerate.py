@@ -11,7 +11,7 @@ from torch.nn import functional
 
 pytest.importorskip("numba")
 
-from huggingface.gated_models import SIZES, cache_name, make, module_of, padded, token_by_token, tokens
+from huggingface.gated_models import SIZES, cache_name, make, mamba2, module_of, padded, token_by_token, tokens
 from huggingface.models import gpt2
 from kernattn.errors import BackendUnavailable, DTypeError, ParameterError
 from kernattn.huggingface import accelerate
@@ -89,6 +89,23 @@ def test_bfloat16(family):
     assert ours.dtype == own.dtype
     errors = [float((x.double() - wanted)[KEPT].norm()) for x in (ours, own)]
     assert errors[0] <= 1.2 * errors[1]
+
+
+def test_a_scan_of_16_bits_is_rounded_no_sooner_than_the_models_own():
+    module = module_of(make("Mamba2"))
+    generator = torch.Generator().manual_seed(0)
+    x, dt, B, C = (
+        torch.randn(size, generator=generator).bfloat16()
+        for size in ((1, 9, 4, 3), (1, 9, 4), (1, 9, 2, 5), (1, 9, 2, 5))
+    )
+    given = {"chunk_size": 16, "D": torch.ones(4).bfloat16(), "dt_softplus": True, "return_final_states": True}
+    own = module.mamba2_chunk_scan(x, dt, -torch.ones(4), B, C, **given)
+    with accelerate(make("Mamba2")):
+        ours = module.mamba2_chunk_scan(x, dt, -torch.ones(4), B, C, **given)
+    exact = mamba2(x, dt, -torch.ones(4), B, C, **given)
+    for found, theirs, wanted in zip(ours, own, exact, strict=True):
+        assert found.dtype == theirs.dtype == torch.float32
+        near(found, wanted, 1e-6)
 
 
 def test_a_family_has_its_own_functions_back():
