@@ -57,7 +57,8 @@ def retention(num_heads: int, *, like: Array) -> dict[str, Any]:
 def lightning(num_heads: int, layer: int, num_layers: int, *, like: Array) -> dict[str, Any]:
     r"""Return the decays of lightning attention (MiniMax 2025): ALiBi's slopes, milder in later layers.
 
-    :math:`g_h = -2^{-8 (h + 1) / H} (1 - \ell / (L - 1 + \epsilon) + \epsilon)` for :math:`\epsilon = 10^{-5}`.
+    :math:`g_h = -2^{-8 (h + 1) / H} (1 - \ell / (L - 1 + \epsilon) + \epsilon)` for :math:`\epsilon = 10^{-5}`. Where H
+    is no power of 2, ALiBi's own slopes are others; these are those of transformers' MiniMax.
 
     Parameters
     ----------
