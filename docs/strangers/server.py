@@ -42,6 +42,11 @@ def main(folder):
             alone, _ = ka.causal_linear_attention(*tokens(session, 0, seen[row]), phi)
             np.testing.assert_allclose(out[row], alone[:, -1], rtol=1e-8)
     assert batch.s.nbytes == ROWS * HEADS * 16 * DIM * 8
+    narrow = ka.move_states(batch, q.astype(np.float32))  # half the memory, from here on
+    small, narrow = ka.linear_attention_step(narrow, *(x.astype(np.float32) for x in (q, k, v)), phi)
+    out, _ = ka.linear_attention_step(batch, q, k, v, phi)
+    assert narrow.s.nbytes == batch.s.nbytes // 2
+    np.testing.assert_allclose(small, out, rtol=1e-3, atol=1e-5)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Someone with a model of transformers: swap, train, save, load without a word, generate; and the same map in JAX."""
+"""Someone with a model of transformers: swap, train, save, load without a word, generate; and the same attention in JAX."""
 
 import tempfile
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -50,6 +51,26 @@ def main(folder):
     of_torch, _ = ka.causal_linear_attention(q, k, v, phi)
     of_jax, _ = ka.causal_linear_attention(*(jnp.asarray(x.numpy()) for x in (q, k, v)), phi)
     np.testing.assert_allclose(of_jax, of_torch.numpy(), rtol=1e-4, atol=1e-6)
+
+    register(estimator="elu1", name="kernattn_elu1")
+    loaded.config.kernattn = None
+    loaded.set_attn_implementation("kernattn_elu1")
+    loaded(tokens, labels=tokens).loss.backward()
+    assert loaded.config.kernattn["estimator"] == "elu1"
+
+    distance = torch.arange(12)[:, None] - torch.arange(12)
+    table = torch.zeros(2, 23, requires_grad=True)  # learnt, by distance and head
+    out = ka.softmax_attention(q, k, v, score_bias=table[:, distance + 11])
+    out.square().sum().backward()
+
+    def loss(table):
+        arrays = (jnp.asarray(x.numpy()) for x in (q, k, v))
+        return (ka.softmax_attention(*arrays, score_bias=table[:, distance.numpy() + 11]) ** 2).sum()
+
+    np.testing.assert_allclose(jax.grad(loss)(jnp.zeros((2, 23))), table.grad.numpy(), rtol=1e-4, atol=1e-5)
+    packed = ka.linear_attention(q, k, v, phi, segment_ids=torch.arange(12) // 6)
+    alone = ka.linear_attention(*(x[:, 6:] for x in (q, k, v)), phi)
+    torch.testing.assert_close(packed[:, 6:], alone, rtol=1e-4, atol=1e-6)
 
 
 if __name__ == "__main__":
