@@ -205,7 +205,6 @@ def test_maps_check_their_input():
         (lambda: ka.solvers.gp(None, normalize_y=True), "in units of y"),
         (lambda: ka.solvers.kernel_ridge(x(9, 4), x(9), ka.kernels.Gaussian(), C=1.0), "1 / penalty"),
         (lambda: ka.linear_attention(x(3, 4), x(3, 4), x(3, 4), DRAWN, attn_mask=None), "key_mask is True where"),
-        (lambda: ka.linear_attention(x(3, 4), x(3, 4), x(3, 4), DRAWN, segment_ids=None), "a call for each segment"),
         (lambda: ka.softmax_attention(x(3, 4), x(3, 4), x(3, 4), segment_ids=None), "pattern=ka.patterns.documents"),
         (lambda: ka.random_features(lambda a, b: a, 3, 4), "derives from ka.kernels.Stationary or Kernel"),
         (lambda: ka.linear_attention(x(3, 4), x(3, 4), x(3, 4), DRAWN, is_causal=True), "causal_linear_attention"),

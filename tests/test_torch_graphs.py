@@ -188,7 +188,7 @@ def test_opcheck():
         (ops.attend, (*state, q, *none, name, None)),
         (ops.linear_attention, (k, v, *none, None, q, *none, name, name, None)),
         (ops.causal, (q, k, v, *none, *none, *state, torch.arange(5) > 1, None, name, name, None)),
-        (ops.block_softmax, (q, k, v, None, None, 0.5, "causal", None)),
+        (ops.block_softmax, (q, k, v, *none, 0.5, "causal", None)),
         (ops.step, (*state, *token, *none, *none, None, name, name, None)),
         (ops.step_, (*state, *token, *none, *none, None, name, name, None)),
     ):

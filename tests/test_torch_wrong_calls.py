@@ -145,7 +145,7 @@ def test_an_op_refuses_by_itself():
         (ops.key_state, (k, v[:5], *none, None, name, None)),
         (ops.attend, (s, z[:7], peak, q, *none, name, None)),
         (ops.step_, (s, z, peak, q[0], k[0], rows(5), *none, *none, None, name, name, None)),
-        (ops.block_softmax, (q, k, v[:5], None, None, 0.5, "causal", None)),
+        (ops.block_softmax, (q, k, v[:5], *none, 0.5, "causal", None)),
         (
             ops.causal_vjp,
             (q, k, v, *none, *none, *none, None, None, name, name, None, *kept, out[:5], None, None, False),

@@ -99,7 +99,7 @@ def test_methods_are_documented(module: str) -> None:
                 assert inspect.getdoc(member), f"{module}.{name}.{method} has no docstring"
 
 
-FILES = {"load", "load_state", "save_state"}
+FILES = {"load", "load_state", "move_states", "save_state"}
 FORMULA = re.compile(r"[=~≈^]|:math:")
 FUNCTIONS = [name for name in kernattn.__all__ if inspect.isfunction(getattr(kernattn, name))]
 
