@@ -66,6 +66,16 @@ def test_text_with_a_cache_is_that_of_the_models_own_functions(family):
         assert torch.equal(model.generate(TOKENS[:, :11], **settings), own)
 
 
+@pytest.mark.parametrize("family", ["Qwen3Next", "Mamba2"])
+def test_states_go_with_their_beams(family):
+    """huggingface/transformers#46612: beams changed places, and their states did not."""
+    model = make(family)
+    settings = {"max_new_tokens": 6, "num_beams": 3, "do_sample": False, "pad_token_id": 0}
+    own = model.generate(TOKENS[:, :5], **settings)
+    with accelerate(model):
+        assert torch.equal(model.generate(TOKENS[:, :5], **settings), own)
+
+
 @FAMILIES
 def test_parts_of_a_text_give_what_the_whole_gives(family):
     model = make(family)

@@ -5,66 +5,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+import kernattn as ka
 from kernattn.errors import ParameterError, ShapeError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("ml_dtypes")
 fla = pytest.importorskip("kernattn.torch.fla")
+rules = pytest.importorskip("public_reports.rules")
+agrees, draw, given, near, recur, slopes, unit = (
+    getattr(rules, name) for name in ("agrees", "draw", "given", "near", "recur", "slopes", "unit")
+)
 F = torch.nn.functional
 STATES = {"output_final_state": True}
-
-
-def draw(*shapes, seed=0, dtype=torch.float32):
-    rng = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=rng).to(dtype) for shape in shapes]
-
-
-def unit(x):
-    return x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
-
-
-def recur(q, k, v, g, beta, state=None, scale=None):
-    """S <- e^g S + k (beta (v - S^T k))^T and o = scale S^T q of tensors (B, n, heads, d), token by token in float64.
-
-    Without beta, nothing is erased. g (B, n, heads) or (B, n, heads, d) has logs of decays.
-    """
-    q, k, v, g = (x.double() for x in (q, k, v, g))
-    g = g if g.ndim == 4 else g[..., None]
-    s = q.new_zeros(*k.shape[:1], *k.shape[2:], v.shape[3]) if state is None else state.double()
-    out = []
-    for t in range(q.shape[1]):
-        s = g[:, t].exp()[..., None] * s
-        value = v[:, t] if beta is None else beta[:, t, :, None].double() * (v[:, t] - (k[:, t, :, None] @ s)[:, :, 0])
-        s = s + k[:, t, ..., None] * value[:, :, None]
-        out.append((q[:, t, :, None] @ s)[:, :, 0])
-    return (q.shape[-1] ** -0.5 if scale is None else scale) * torch.stack(out, 1), s
-
-
-def given(n, heads=2, d=8, dtype=torch.float32):
-    """Queries, keys of norm 1, values, logs of decays of heads and of channels, and strengths."""
-    q, k, v, g, gk, beta = draw(*[(1, n, heads, d)] * 3, (1, n, heads), (1, n, heads, d), (1, n, heads))
-    q, k, v = (x.to(dtype) for x in (q, unit(k), v))
-    return q, k, v, -g.exp(), -gk.exp(), beta.sigmoid()
-
-
-def near(found, exact, tolerance=1e-6):
-    assert torch.isfinite(found).all()
-    assert float((found.double() - exact).abs().max()) <= tolerance * float(exact.abs().max())
-
-
-def slopes(function, arrays):
-    """What a function returns, and the slopes of a sum of it."""
-    leaves = [x.detach().clone().requires_grad_() for x in arrays]
-    out = function(*leaves)
-    weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).reshape(out.shape).to(out.dtype)
-    return out.detach(), torch.autograd.grad((out * weights).sum(), leaves)
-
-
-def agrees(function, exact, arrays, tolerance=1e-6):
-    (out, found), (wanted, right) = slopes(function, arrays), slopes(exact, [x.double() for x in arrays])
-    near(out, wanted, tolerance)
-    for one, other in zip(found, right, strict=True):
-        near(one, other, tolerance)
 
 
 @pytest.mark.parametrize(
@@ -93,17 +45,40 @@ def test_a_gate_of_zero_is_no_gate():
         )
 
 
-def test_rates_that_cumulative_sums_lose():
-    """vllm-project/vllm#37501: differences of cumulative sums rose above 0, and states were infinite."""
+@pytest.mark.parametrize(
+    ("rates", "size"),
+    [
+        # differences of cumulative sums rose above 0, and states were infinite
+        pytest.param((-1.0, -1e6), 1, id="vllm-project/vllm#37501"),
+        # steps of padding, made by softplus of 0, had a part in slopes; and so #574, softplus of large numbers
+        pytest.param((-0.001, -0.3), 25, id="state-spaces/mamba#368"),
+    ],
+)
+def test_slopes_of_a_scan(rates, size):
     x, dt, b, c = draw((1, 300, 2, 4), (1, 300, 2), (1, 300, 1, 3), (1, 300, 1, 3))
-    rates = torch.tensor([-1.0, -1e6])
+    agrees(
+        lambda *a: fla.mamba_chunk_scan_combined(*a, dt_softplus=True),
+        lambda *a: scanned(*a)[0],
+        (x, size * dt, torch.tensor(rates), b, c),
+    )
 
-    def exact(x, dt, rates, b, c):
-        step = F.softplus(dt)
-        k, q = (y.expand(-1, -1, 2, -1) for y in (b, c))
-        return recur(q, k, step[..., None] * x, step * rates, None, scale=1.0)[0]
 
-    agrees(lambda *a: fla.mamba_chunk_scan_combined(*a, dt_softplus=True), exact, (x, dt, rates, b, c), 1e-6)
+def scanned(x, dt, rates, b, c):
+    """Mamba-2's outputs, and states (1, heads, n, p), in float64."""
+    step = F.softplus(dt)
+    k, q = (y.expand(-1, -1, x.shape[2], -1) for y in (b, c))
+    return recur(q, k, step[..., None] * x, step * rates, None, scale=1.0)
+
+
+def test_states_of_prompts_of_unequal_length():
+    """huggingface/transformers#48256: padding behind shorter prompts let their states fade."""
+    lengths, rates = [3, 9, 1], torch.tensor([-0.5, -2.0])
+    parts = [draw((1, n, 2, 4), (1, n, 2), (1, n, 1, 3), (1, n, 1, 3), seed=n) for n in lengths]
+    x, dt, b, c = (torch.cat(rows, 1) for rows in zip(*parts, strict=True))
+    options = {"cu_seqlens": torch.tensor([0, 3, 12, 13]), "dt_softplus": True, "return_varlen_states": True}
+    _, states = fla.mamba_chunk_scan_combined(x, dt, rates, b, c, **options)
+    for state, (x, dt, b, c) in zip(states, parts, strict=True):
+        near(state, scanned(x.double(), dt.double(), rates, b, c)[1][0].mT)
 
 
 @pytest.mark.parametrize("lower_bound", [None, -5.0])
@@ -137,6 +112,36 @@ def test_slow_decays_beside_bfloat16():
     q, k, v, _, gk, beta = given(4096, 1, 4, torch.bfloat16)
     gk, beta = torch.full_like(gk, -8e-5), 0.003 + 0 * beta
     near(fla.chunk_kda(q, k, v, gk, beta, **STATES)[1], recur(q, k, v, gk, beta)[1])
+
+
+def test_states_beside_bfloat16_tokens_one_by_one():
+    """ollama/ollama#15865: each step rounded the state to the dtype of its token."""
+    q, k, v, g, _, beta = given(300, 1, 4, torch.bfloat16)
+    state, g = torch.zeros(1, 1, 4, 4), g / 100
+    for t in range(300):
+        rows = (x[:, t : t + 1] for x in (q, k, v))
+        logs = {"g": g[:, t : t + 1], "beta": beta[:, t : t + 1]}
+        _, state = fla.fused_recurrent_gated_delta_rule(*rows, **logs, initial_state=state, **STATES)
+    near(state, recur(q, k, v, g, beta)[1])
+
+
+def test_the_gate_of_the_first_token_meets_nothing():
+    """QwenLM/FlashQLA#28: its slope was not 0, and slopes of strong gates lost their digits."""
+    q, k, v, g, _, beta = given(70)
+    arrays = q, k, v, 50 * g, beta
+    agrees(lambda *x: fla.chunk_gated_delta_rule(*x)[0], lambda *x: recur(*x)[0], arrays)
+    for state in (None, torch.zeros(1, 2, 8, 8)):
+        _, found = slopes(lambda *x: fla.chunk_gated_delta_rule(*x, initial_state=state)[0], arrays)  # noqa: B023
+        assert not found[3][:, 0].any()
+
+
+def test_outputs_of_masked_tokens_are_written():
+    """ml-explore/mlx-lm#1072: they were what memory had held. A token that is not there reads the state before it."""
+    q, k, v, g, _, beta = given(70)
+    mask = torch.arange(70) % 3 == 1
+    rows = (x.transpose(1, 2) for x in (q, k, v))
+    out, _ = ka.gated_linear_attention(*rows, g=g.mT, beta=beta.mT, key_mask=mask)
+    near(out.transpose(1, 2), recur(q, k, v, *(x * mask[:, None] for x in (g, beta)))[0])
 
 
 def test_rows_of_zeros_and_small_ones_are_normalised():
@@ -304,6 +309,26 @@ def test_convolutions_go_on(taps, length, tokens):
 
     if length:
         agrees(go_on, exact, (x[..., :length], x[..., length:], weight))
+
+
+@pytest.mark.parametrize("n", [1, 63, 65, 257])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        pytest.param(lambda x: x.mT.contiguous().mT, id="Dao-AILab/causal-conv1d#117"),  # reads beyond the last number
+        pytest.param(lambda x: x, id="state-spaces/mamba#834"),  # packed sequences whose tokens lie side by side
+        pytest.param(lambda x: F.pad(x.mT, (1, 2))[..., 1:-2].mT, id="state-spaces/mamba#774"),  # rows of odd strides
+    ],
+)
+def test_packed_sequences_are_convolved_apart(n, lie):
+    x, weight, bias = draw((1, 6, n), (6, 4), (6,))
+    ids = torch.arange(n)[None] // 5
+
+    def exact(x, weight, bias):
+        starts = [F.pad(part, (3, 0)) for part in x.split([int(m) for m in ids.unique(return_counts=True)[1]], -1)]
+        return torch.cat([F.conv1d(part, weight[:, None], bias, groups=6) for part in starts], -1)
+
+    agrees(lambda *y: fla.causal_conv1d_fn(lie(y[0]), *y[1:], seq_idx=ids), exact, (x, weight, bias))
 
 
 @pytest.mark.parametrize(("name", "shape"), [("A", (1,)), ("dt", (2, 1)), ("D", (1,)), ("C", (2, 1, 3))])
