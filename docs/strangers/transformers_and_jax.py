@@ -1,4 +1,4 @@
-"""Someone with a model of transformers: swap, train, save, load without a word, generate; and the same attention in JAX."""
+"""Someone with a model of transformers: swap, train, save, load without a word, generate; and the same in JAX."""
 
 import tempfile
 from pathlib import Path

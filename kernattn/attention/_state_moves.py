@@ -23,7 +23,7 @@ SUMS = OWN.keys() - {"k", "v", "present"}
 
 
 def move_states(state: State, like: Array) -> State:
-    """Return a state whose arrays are of the library, on the device and of the dtype of another array.
+    r"""Return the same sums, :math:`S' = S`, of the library, on the device and of the dtype of another array.
 
     Sums are float64 beside float64, else float32, as all sums are. Numbers that keep their dtype keep their bits, and
     the map of the state is the same: it goes on where the other array is.
