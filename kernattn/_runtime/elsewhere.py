@@ -202,7 +202,7 @@ def object_meant(value: Any, kind: type) -> str:
         return ": names of kernels are for kernattn.sklearn; ka.kernels.KERNELS[name]() is the kernel"
     if kind.__name__ == "Kernel" and callable(value):
         return (
-            ": a formula of your own is a class that derives from ka.kernels.Stationary or Kernel, and "
+            ": ka.kernels.from_function makes a kernel of a function of Rows, and "
             "ka.features.nystrom(matrix, 'precomputed', ...) takes the matrix of any function"
         )
     if kind.__name__ == "FeatureMap" and callable(value):

@@ -76,7 +76,7 @@ def _other(kernel: object) -> str:
     if isinstance(kernel, type) and issubclass(kernel, Kernel):
         return f": {kernel.__name__}() is one"
     if callable(kernel):
-        return ": a function of your own is for NystromFeatures, which takes its matrix too, as kernel='precomputed'"
+        return ": ka.kernels.from_function makes one; NystromFeatures takes its matrix too, as kernel='precomputed'"
     return ""
 
 
