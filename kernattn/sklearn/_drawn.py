@@ -1,6 +1,7 @@
 """The map of an estimator: its lengthscale by targets, and a line beside it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -28,13 +29,22 @@ TIMES = 1.0, 2.0, 4.0  # the usual lengthscale, in which a metric is learnt
 Tune = Callable[[Stationary, bool], Candidate]  # from a kernel on, with a lengthscale for each axis or not
 
 
-def draw_tuned(estimator: Any, x: Array, weights: Float64 | None, linear: bool | None, tune: Tune | None) -> FeatureMap:
-    """Return the map for rows, whose targets tune a kernel; without targets, `tune` is None."""
+def draw_tuned(
+    estimator: Any,
+    x: Array,
+    weights: Float64 | None,
+    linear: bool | None,
+    tune: Tune | None,
+    best: Kernel | None = None,
+) -> FeatureMap:
+    """Return the map for rows, whose targets tune a kernel, or have: the `best`. Without targets, `tune` is None."""
     if linear is not None:
         boolean("linear", linear)
     choices = ("scale",) if tune is None else ("scale", *SEARCHES)
     kernel, how = start_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), choices)
-    if how in SEARCHES:
+    if how == "tune" and best is not None:
+        found = Candidate(best, None if linear is False else line_of(x, weights))
+    elif how in SEARCHES:
         assert tune is not None
         assert isinstance(kernel, Stationary)
         found = tune(kernel, how == "ard")
@@ -71,13 +81,13 @@ def draw_for_numbers(estimator: Any, x: Array, y: Float64, weights: Float64 | No
     """Return the map for rows with targets (n, c) of a least squares fit."""
     linear = estimator.linear
 
-    def draw(x: Array) -> FeatureMap:
+    def draw(x: Array, best: Kernel | None) -> FeatureMap:
         def tune(kernel: Stationary, ard: bool) -> Candidate:
             if ard:
                 return tune_by_evidence(kernel, ard, x, y, weights, linear)
             return tune_by_folds(kernel, x, y, weights, linear)
 
-        return draw_tuned(estimator, x, weights, linear, tune)
+        return draw_tuned(estimator, x, weights, linear, tune, best)
 
     return _in_metric(estimator, x, y, weights, draw)
 
@@ -86,7 +96,7 @@ def draw_for_labels(estimator: Any, x: Array, labels: Any, weights: Float64 | No
     """Return the map for rows with labels (n,)."""
     linear, signs = estimator.linear, signs_of(labels, classes)
 
-    def draw(x: Array) -> FeatureMap:
+    def draw(x: Array, _: Kernel | None) -> FeatureMap:
         def tune(kernel: Stationary, ard: bool) -> Candidate:
             if ard:
                 return tune_by_evidence(kernel, ard, x, signs, weights, linear)
@@ -98,12 +108,15 @@ def draw_for_labels(estimator: Any, x: Array, labels: Any, weights: Float64 | No
 
 
 def _in_metric(
-    estimator: Any, x: Array, y: Float64, weights: Float64 | None, draw: Callable[[Array], FeatureMap]
+    estimator: Any, x: Array, y: Float64, weights: Float64 | None, draw: Callable[[Array, Kernel | None], FeatureMap]
 ) -> FeatureMap:
-    """Return the map that is drawn for rows, or for rows in the metric that targets choose where one is asked for."""
+    """Return the map that is drawn for rows, or for rows in the metric that targets choose where one is asked for.
+
+    `draw` is also told the kernel that folds chose with the metric.
+    """
     estimator.metric_ = None
     if estimator.metric is None:
-        return draw(x)
+        return draw(x, None)
     if not is_named(estimator.metric, "learned"):
         raise ParameterError(f"metric must be None or 'learned'; got {shown(estimator.metric)}")
     choices = ("scale", *SEARCHES)
@@ -114,7 +127,10 @@ def _in_metric(
     with threadpool_limits(*ONE_THREAD):
         found = learn_metric(x, array_beside(x, y), kernel, **given)  # type: ignore[arg-type]
     estimator.metric_ = found
-    return draw(x) if found.form == "none" else Transformed(draw(found.transform(x)), found.factor)
+    if found.form == "none":
+        return draw(x, None)
+    best = replace(kernel, lengthscale=found.lengthscale)  # type: ignore[type-var]
+    return Transformed(draw(found.transform(x), best), found.factor)
 
 
 def without_zeros(x: Array, y: Any, weights: Float64 | None) -> tuple[Array, Any, Float64 | None]:

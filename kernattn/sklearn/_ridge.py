@@ -42,8 +42,9 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         Whether there is an intercept b, which is not penalised.
     metric : {None, "learned"}
         "learned" is the metric of `kernattn.solvers.learn_metric`: a lengthscale of each column, or of each direction,
-        or none where it is no better on rows left out. The kernel, and a line, are then of rows times its factor, and
-        the lengthscale of these is tuned as without it. It takes one lengthscale, and no sparse rows.
+        or none where it is no better on rows left out. The kernel, and a line, are then of rows times its factor. A
+        lengthscale that is tuned is the one that was best with the metric. It takes one lengthscale, and no sparse
+        rows.
 
     Attributes
     ----------

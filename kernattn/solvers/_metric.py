@@ -25,7 +25,7 @@ from kernattn.solvers._spectrum import BLOCK
 from kernattn.solvers._sums import average, moments
 
 FORMS = "best", "diagonal", "full"
-MARGINS = {"diagonal": 1.0, "full": 2.0}  # standard errors by which a form is better than a simpler one
+MARGINS = {"diagonal": 1.5, "full": 2.0}  # standard errors by which a form is better than a simpler one
 FOLDS = 3
 LOWEST = 1e-5  # of the features' mean squared norm: the least penalty
 WIDE = 256  # columns, beyond which "best" leaves out full metrics, for each of which there is an eigendecomposition
@@ -99,9 +99,9 @@ def learn_metric(
     a diagonal metric is the diagonal of M, a lengthscale of each axis. Several targets add their gradients up.
 
     Form, number of rounds and lengthscale are those of the least squared error on three folds, each predicted by
-    metrics and fits that have not seen it. A diagonal metric is taken only where it is better than none by one standard
-    error of the difference, and a full one, of d (d + 1) / 2 numbers, where it is better than both by two. It is then
-    learnt anew from all rows. Rows are folded and landmarks taken by a digest, so that
+    metrics and fits that have not seen it. A diagonal metric is taken only where it is better than none by one and
+    a half standard errors of the difference, and a full one, of d (d + 1) / 2 numbers, where it is better than both by
+    two. It is then learnt anew from all rows. Rows are folded and landmarks taken by a digest, so that
     neither order nor copies have a part in it.
 
     Parameters
