@@ -144,7 +144,7 @@ def learn_metric(
     --------
     >>> import numpy as np
     >>> import kernattn as ka
-    >>> x = np.random.default_rng(0).standard_normal((400, 5))
+    >>> x = np.random.default_rng(0).standard_normal((800, 5))
     >>> y = np.sin(2 * x[:, 0] - 2 * x[:, 1])
     >>> metric = ka.solvers.learn_metric(x, y, num_landmarks=64)
     >>> direction = np.linalg.eigh(metric.matrix)[1][:, -1]
