@@ -14,6 +14,7 @@ from kernattn.ops.causal_conv import OP
 from kernattn.ops.causal_conv.reference import causal_conv
 from kernattn.ops.causal_conv_step import OP as STEP
 from kernattn.ops.causal_conv_step.reference import causal_conv_step
+from kernattn.torch.fla._layout import step_in_pool
 
 ACTIVATIONS = None, "silu", "swish"
 
@@ -92,6 +93,8 @@ def causal_conv1d_update(
     weight: Tensor,
     bias: Tensor | None = None,
     activation: str | None = None,
+    cache_seqlens: Tensor | None = None,
+    conv_state_indices: Tensor | None = None,
 ) -> Tensor:
     """Go on from the last tokens, which `conv_state` holds and is moved on by, in place.
 
@@ -107,6 +110,10 @@ def causal_conv1d_update(
         What is added.
     activation : {None, "silu", "swish"}
         As in `causal_conv1d_fn`.
+    cache_seqlens : None
+        Not supported: `conv_state` begins with the oldest token.
+    conv_state_indices : (B,) tensor of integers, optional
+        Where the states of these tokens stand in `conv_state`, which is then a pool (N, C, L).
 
     Returns
     -------
@@ -126,6 +133,13 @@ def causal_conv1d_update(
     >>> causal_conv1d_update(torch.tensor([[3.0]]), state, torch.tensor([[1.0, 10.0]])), state
     (tensor([[32.]]), tensor([[[3.]]]))
     """
+    if cache_seqlens is not None:
+        raise ParameterError("cache_seqlens, for circular states, is not supported; conv_state begins with the oldest")
+    if conv_state_indices is not None:
+        return step_in_pool(
+            conv_state, "conv_state_indices", conv_state_indices, len(x),
+            lambda own: causal_conv1d_update(x, own, weight, bias, activation),
+        )  # fmt: skip
     if x.ndim == 2:
         return causal_conv1d_update(x[..., None], conv_state, weight, bias, activation)[..., 0]
     silu = _check(x, weight, bias, activation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -233,6 +234,25 @@ def check_packed(cu_seqlens: Tensor, q: Tensor, name: str = "q") -> int:
         if bounds[0] != 0 or bounds[-1] != q.shape[1] or bounds != sorted(bounds):
             raise ParameterError(f"cu_seqlens must rise from 0 to the number of tokens, {q.shape[1]}; got {bounds}")
     return len(cu_seqlens) - 1
+
+
+def step_in_pool(pool: Tensor, name: str, indices: Tensor, tokens: int, step: Callable[[Tensor], Tensor]) -> Tensor:
+    """Take a step of so many tokens from rows of a pool of states, which are renewed there."""
+    if not isinstance(indices, Tensor) or indices.dtype not in (torch.int32, torch.int64):
+        raise DTypeError(
+            f"{name} must be a tensor of integers; got {getattr(indices, 'dtype', type(indices).__name__)}"
+        )
+    if tuple(indices.shape) != (tokens,):
+        raise ShapeError(f"{name} must be {(tokens,)}, a row of the pool for each token; got {tuple(indices.shape)}")
+    if not torch.compiler.is_compiling():
+        rows = indices.tolist()
+        if len(set(rows)) < tokens or min(rows) < 0 or max(rows) >= len(pool):
+            raise ParameterError(f"{name} must name rows of the pool, 0 to {len(pool) - 1}, each once; got {rows}")
+    at = indices.long()
+    states = pool[at]
+    out = step(states)
+    pool[at] = states
+    return out
 
 
 def gate(g: Any, a_log: Tensor | None, dt_bias: Tensor | None, lower_bound: float | None = None) -> Tensor:

@@ -15,7 +15,7 @@ from kernattn.attention._check_gates import largest
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.ops.selective_step import OP as STEP
 from kernattn.ops.selective_step.reference import selective_step
-from kernattn.torch.fla._layout import by_length, check_packed, sequences_of
+from kernattn.torch.fla._layout import by_length, check_packed, sequences_of, step_in_pool
 
 
 def mamba_chunk_scan_combined(
@@ -172,6 +172,7 @@ def selective_state_update(
     z: Tensor | None = None,
     dt_bias: Tensor | None = None,
     dt_softplus: bool = False,
+    state_batch_indices: Tensor | None = None,
 ) -> Tensor:
     r"""Take one token of `mamba_chunk_scan_combined`, with its state renewed in place.
 
@@ -195,6 +196,8 @@ def selective_state_update(
         What is added to `dt` first.
     dt_softplus : bool
         The step is :math:`\log(1 + e^{dt})`.
+    state_batch_indices : (batch,) tensor of integers, optional
+        Where the states of these tokens stand in `state`, which is then a pool (N, heads, p, n).
 
     Returns
     -------
@@ -215,6 +218,11 @@ def selective_state_update(
     >>> selective_state_update(state, ones, ones[..., 0], -torch.ones(1), ones, ones).flatten(), state.flatten()
     (tensor([1.3679]), tensor([1.3679]))
     """
+    if state_batch_indices is not None:
+        return step_in_pool(
+            state, "state_batch_indices", state_batch_indices, len(x),
+            lambda own: selective_state_update(own, x, dt, A, B, C, D, z, dt_bias, dt_softplus),
+        )  # fmt: skip
     if state.ndim != 4 or tuple(state.shape[:3]) != tuple(x.shape):
         raise ShapeError(
             f"state must be (batch, heads, p, n) and x (batch, heads, p); got {tuple(state.shape)} and {tuple(x.shape)}"
