@@ -26,6 +26,7 @@ from kernattn.solvers._sums import average, moments
 
 FORMS = "best", "diagonal", "full"
 MARGINS = {"diagonal": 1.5, "full": 2.0}  # standard errors by which a form is better than a simpler one
+CLEAR = 0.1  # of an error: what is below it is better, whatever the margin
 FOLDS = 3
 LOWEST = 1e-5  # of the features' mean squared norm: the least penalty
 WIDE = 256  # columns, beyond which "best" leaves out full metrics, for each of which there is an eigendecomposition
@@ -99,10 +100,10 @@ def learn_metric(
     a diagonal metric is the diagonal of M, a lengthscale of each axis. Several targets add their gradients up.
 
     Form, number of rounds and lengthscale are those of the least squared error on three folds, each predicted by
-    metrics and fits that have not seen it. A diagonal metric is taken only where it is better than none by one and
-    a half standard errors of the difference, and a full one, of d (d + 1) / 2 numbers, where it is better than both by
-    two. It is then learnt anew from all rows. Rows are folded and landmarks taken by a digest, so that
-    neither order nor copies have a part in it.
+    metrics and fits that have not seen it. A diagonal metric is taken only where it is better than none by one and a
+    half standard errors of the difference, and a full one, of d (d + 1) / 2 numbers, where it is better than both by
+    two; or where it leaves less than a tenth of the error. It is then learnt anew from all rows. Rows are folded and
+    landmarks taken by a digest, so that neither order nor copies have a part in it.
 
     Parameters
     ----------
@@ -278,12 +279,17 @@ def _left_out(
 
 
 def _is_better(errors: Float64, others: Float64, shares: Float64, margin: float) -> bool:
-    """Say whether errors are less than others by more than so many standard errors of the mean difference."""
+    """Say whether errors are less than others by more than so many standard errors of the mean difference.
+
+    So are those of a tenth: where a few rows make up the others' error, its standard error is as large.
+    """
     if not np.isfinite(errors).all():
         return False
     gain = others - errors
     mean = float(gain @ shares)
-    return mean > margin * float(np.sqrt(np.sum((shares * (gain - mean)) ** 2)))
+    return float(errors @ shares) < CLEAR * float(others @ shares) or mean > margin * float(
+        np.sqrt(np.sum((shares * (gain - mean)) ** 2))
+    )
 
 
 def _merge(x: Float64, y: Float64, weights: Float64, most: int) -> Sample:
