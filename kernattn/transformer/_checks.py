@@ -102,10 +102,10 @@ def _check_gated(layer: int, m: Any, state: GatedLayer, lead: tuple[int, ...]) -
 
 
 def check_indices(name: str, x: Array, size: int) -> None:
-    """Raise unless x holds integers from 0 to size - 1."""
-    namespace(x=x)
-    if dtype_name(x) not in INTEGERS or not 0 <= least(x) <= largest(x) < size:
-        raise ParameterError(f"{name} must be integers from 0 to {size - 1}; got {least(x)} to {largest(x)}")
+    """Raise unless x holds integers from 0 to size - 1; traced ones are not looked at."""
+    least, largest = extremes(x) or (0, 0)
+    if dtype_name(x) not in INTEGERS or not 0 <= least <= largest < size:
+        raise ParameterError(f"{name} must be integers from 0 to {size - 1}; got {least} to {largest}")
 
 
 def check_mask(mask: Array | None, lead: tuple[int, ...]) -> None:
@@ -145,14 +145,16 @@ def mask_lengths(config: Config, x: Array, lengths: Array) -> Array:
         raise ShapeError(
             f"lengths must be integers {lead[:-1]}, one for each prompt; got {dtype_name(lengths)}{lengths.shape}"
         )
-    if not 1 <= least(lengths) <= largest(lengths) <= lead[-1]:
-        raise ParameterError(f"lengths must lie from 1 to {lead[-1]}; got {least(lengths)} to {largest(lengths)}")
+    least, largest = extremes(lengths) or (1, 1)
+    if not 1 <= least <= largest <= lead[-1]:
+        raise ParameterError(f"lengths must lie from 1 to {lead[-1]}; got {least} to {largest}")
     return xp.arange(lead[-1], **placement(x)) < lengths[..., None]
 
 
-def least(x: Array) -> int:
-    return int(namespace(x=x).min(x))
-
-
-def largest(x: Array) -> int:
-    return int(namespace(x=x).max(x))
+def extremes(x: Array) -> tuple[int, int] | None:
+    """Return the least and the largest of an array's integers; None of one that is traced, which nobody can look at."""
+    xp = namespace(x=x)
+    try:
+        return int(xp.min(x)), int(xp.max(x))
+    except (TypeError, RuntimeError):  # of JAX, of PyTorch
+        return None

@@ -18,7 +18,7 @@ from kernattn.transformer._checks import (
     check_mask,
     check_remembered,
     check_steps,
-    largest,
+    extremes,
     mask_lengths,
 )
 from kernattn.transformer._config import Config
@@ -331,7 +331,7 @@ def step(
     if lead != tuple(state.positions.shape):
         raise ShapeError(f"x must be of sequences {tuple(state.positions.shape)}, as the state is; got {lead}")
     most = limit(config)
-    if most is not None and largest(state.positions) >= most:
+    if most is not None and (extremes(state.positions) or (0, 0))[1] >= most:
         raise ParameterError(f"the token must stand before position {most}, the most that the config has")
     layers: list[LayerState] = []
 

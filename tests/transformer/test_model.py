@@ -267,6 +267,19 @@ def test_nothing_is_written_into_and_dtypes_stay():
         np.testing.assert_array_equal(old, part)
 
 
+def test_tokens_and_lengths_may_be_traced():
+    """Nobody can look at them."""
+    jax = pytest.importorskip("jax")
+    config = Config(dim=8, layers=1, heads=2, vocab=17, length=9)
+    params = {name: jax.numpy.asarray(value) for name, value in initial_params(config, rng=0).items()}
+
+    def run(tokens, lengths):
+        return prefill(params, config, tokens, attention=ka.features.exp(), lengths=lengths)[0]
+
+    out = jax.eval_shape(run, jax.numpy.ones((3, 5), int), jax.numpy.asarray([1, 5, 2]))
+    assert out.shape == (3, 5, 17)
+
+
 @pytest.mark.parametrize("library", ["torch", "jax.numpy", "array_api_strict"])
 def test_arrays_of_other_libraries(library):
     xp = pytest.importorskip(library)
