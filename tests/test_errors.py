@@ -11,6 +11,7 @@ from kernattn import errors
 from kernattn._runtime import elsewhere
 from kernattn.solvers._losses.linear_model import LOSSES
 from kernattn.transformer._config import NORMS, POSITIONS
+from kernattn.transformer._members import MEMBERS
 from refusals import DRAWN, F32, PHI, causal, every_form, linear, refused, x
 from xp import KINDS
 
@@ -240,6 +241,8 @@ def test_maps_check_their_input():
         (lambda: ka.transformer.Config(dim=8, layers=1, num_heads=2), "heads here"),
         (lambda: ka.transformer.Config(dim=8, layers=1, heads=2, vocab=9, positions="RoPE"), "'rotary'"),
         (lambda: ka.transformer.Config(dim=8, layers=1, heads=2, vocab=9, norm="LayerNorm"), "'layer'"),
+        (lambda: ka.transformer.Gated(member="Qwen3-Next", heads=2, key_dim=4, value_dim=4), "'gated_delta'"),
+        (lambda: ka.transformer.Gated(member="delta", num_heads=2, key_dim=4, value_dim=4), "heads here"),
         (lambda: ka.transformer.generate({}, None, None, max_new_tokens=3), "steps here"),
         (lambda: ka.transformer.forward({}, None, None, DRAWN), "write attention=, key_mask="),
     ],
@@ -330,7 +333,7 @@ def test_every_parameter_that_is_told_is_one():
     public = [getattr(room, name) for room in rooms for name in room.__all__]
     takes = {"random_state", "ridge", "seed"}  # of estimators and of a module, whose tests are beside them
     takes |= {name for each in public if inspect.isfunction(each) for name in inspect.signature(each).parameters}
-    classes = (*ka.kernels.KERNELS.values(), ka.transformer.Config)
+    classes = (*ka.kernels.KERNELS.values(), ka.transformer.Config, ka.transformer.Gated)
     takes |= {name for each in classes for name in inspect.signature(each).parameters}
     assert {name for told in elsewhere.KEYWORDS.values() for name in told} <= takes
 
@@ -338,6 +341,7 @@ def test_every_parameter_that_is_told_is_one():
 def test_every_name_that_is_told_is_one():
     names = {"kernel": ka.kernels.KERNELS, "projection": ka.projections.PROJECTIONS, "method": ka.features.LANDMARKS}
     names |= {"loss": LOSSES, "positions": POSITIONS, "norm": NORMS}
+    names["member"] = MEMBERS
     names["estimator"] = (*ka.features.ESTIMATORS, *ka.features.LANDMARKS)
     known = {each for group in names.values() for each in group} | {"learned", "orthogonal", "precomputed"}
     for name, told in elsewhere.NAMES.items():

@@ -69,6 +69,15 @@ NAMES: dict[str, dict[str, str]] = {  # by parameter, in small letters without s
         **dict.fromkeys(("sin", "sincos", "sinusoid"), "these are 'sinusoidal' here"),
     },
     "norm": {"layernorm": "that is 'layer' here", "rmsnorm": "that is 'rms' here"},
+    "member": {
+        **dict.fromkeys(("deltanet", "deltarule"), "that is 'delta' here"),
+        **dict.fromkeys(
+            ("gateddeltanet", "gateddeltarule", "qwen3next", "qwen35", "olmohybrid"), "that is 'gated_delta' here"
+        ),
+        **dict.fromkeys(("kimi", "kimilinear", "kimideltaattention"), "that is 'kda' here"),
+        **dict.fromkeys(("retnet", "minimax", "lightning"), "constant decays of heads are 'retention' here"),
+        **dict.fromkeys(("mamba", "ssd"), "that is 'mamba2' here"),
+    },
     "method": {"random": "that is 'uniform' here", "nystroem": _LANDMARKS, "nystrom": _LANDMARKS},
 }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from kernattn._runtime.checks import boolean, one_of, positive_integer, shown, whole_number
+from kernattn._runtime.elsewhere import ToldKeywords
 from kernattn.errors import ParameterError
 
 
@@ -34,7 +35,7 @@ MEMBERS = {
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Gated:
+class Gated(ToldKeywords):
     r"""A layer of gated linear attention in place of attention, :math:`S_t^T q_t` of `gated_linear_attention`.
 
     Queries, keys and values are linear in the rows. In members with a convolution they pass a depthwise causal one and
