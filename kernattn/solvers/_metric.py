@@ -9,7 +9,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from kernattn._arrays.csr import is_sparse
-from kernattn._arrays.namespaces import Array, Float64, constant, frozen, namespace, without_flags
+from kernattn._arrays.namespaces import Array, Float64, constant, frozen, namespace, to_numpy64, without_flags
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import MODERATE, one_of, positive_integer, positive_number, shown
 from kernattn.errors import DTypeError, KernattnError, ParameterError
@@ -33,7 +33,7 @@ WIDE = 256  # columns, beyond which "best" leaves out full metrics, for each of 
 ENOUGH = 10  # rows for each number of a full metric: of fewer, it learns rows by heart
 FEW = 25  # rows that differ, below which folds tell nothing
 LEAST = 256  # rows whose gradients are taken, where several targets share them
-SAME = 1e-8  # of the targets' size: a deviation of less is rounding
+SAME = 1e-8  # of the largest target: a deviation of less is rounding
 
 
 @final
@@ -157,9 +157,9 @@ def learn_metric(
     one_of("form", form, FORMS)
     _check_kernel(kernel, form)
     counts = (positive_integer("rounds", rounds), positive_integer("num_landmarks", num_landmarks))
-    factors = tuple(positive_number("times", each) for each in times)
-    if not factors:
-        raise ParameterError("times must hold a number at least; got none")
+    if not isinstance(times, tuple | list) or not times:
+        raise ParameterError(f"times must be a tuple of numbers, one at least; got {shown(times)}")
+    factors = [positive_number("times", each) for each in times]
     whole = _merge(*check_and_copy(x, y), _check_weights(weights, x), positive_integer("rows", rows))
     kernel = Gaussian(_usual(whole.x)) if kernel is None else kernel
     forms = _forms(kernel, *whole.x.shape) if form == "best" else (form,)
@@ -295,7 +295,9 @@ def _is_better(errors: Float64, others: Float64, shares: Float64, margin: float)
 def _merge(x: Float64, y: Float64, weights: Float64, most: int) -> Sample:
     """Return rows that differ, in the order of a digest, with the means of their targets."""
     counted = weights > 0
-    x, y, weights = x[counted], y[counted], weights[counted]
+    x, weights = x[counted], weights[counted]
+    size = np.abs(y[counted]).max(axis=0)
+    y = y[counted] / np.where(size > 0, size, 1.0)  # whose squares are floats
     first, which = distinct(x)
     first = first[:most]
     counts = np.bincount(which, weights)[: len(first)].astype(np.float64)
@@ -304,7 +306,7 @@ def _merge(x: Float64, y: Float64, weights: Float64, most: int) -> Sample:
     targets = sums / counts[:, None]
     centre = np.average(targets, axis=0, weights=counts)
     deviation = np.sqrt(np.average((targets - centre) ** 2, axis=0, weights=counts))
-    differs = deviation > SAME * np.maximum(np.abs(shift), np.abs(y).max(axis=0))
+    differs = deviation > SAME
     rounded = ((targets - centre)[:, differs] / deviation[differs]).astype(np.float32)  # sums in another order differ
     return Sample(x[first], rounded.astype(np.float64), counts)
 
@@ -314,7 +316,7 @@ def _check_weights(weights: Array | None, x: Array) -> Float64:
         return np.ones(x.shape[0])
     check_beside("weights", weights, x.shape[0], False)
     check_finite("weights", weights)
-    values = np.array(weights, dtype=np.float64)
+    values = to_numpy64(weights)
     if np.min(values) < 0:
         refuse("weights must be 0 or more", np.flatnonzero(values < 0), "below 0")
     if not values.any():

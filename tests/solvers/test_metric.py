@@ -1,5 +1,6 @@
 """Learned metrics: gradients, what a rotation does, copies and order, targets that depend on one direction."""
 
+import array_api_strict as xp
 import numpy as np
 import pytest
 
@@ -89,6 +90,15 @@ def test_targets_that_are_the_same_count_for_nothing():
     assert learn(X, np.full(150, 0.3)).form == "none"
     assert learn(X[:10], Y[:10]).form == "none", "too few rows"
     assert learn(np.ones((150, 3)), Y).form == "none", "rows that are the same"
+
+
+def test_neither_units_nor_libraries_have_a_part():
+    before = learn(X, Y, K.Gaussian(1.0)).factor
+    np.testing.assert_allclose(learn(X, 1e200 * Y, K.Gaussian(1.0)).factor, before, rtol=1e-6, atol=1e-9)
+    x, y, weights = map(xp.asarray, (X, Y, np.ones(150)))
+    strict = learn(x, y, K.Gaussian(1.0), weights=weights)
+    np.testing.assert_array_equal(strict.factor, before)
+    np.testing.assert_allclose(np.asarray(strict.transform(x)), X @ before, rtol=1e-12)
 
 
 def test_classes_are_columns_of_0_and_1():
