@@ -25,6 +25,7 @@ WIDE = 1024  # columns, beyond which kernel values of sparse rows take far longe
 SEARCHES = "tune", "ard"  # for a lengthscale, or for one along each axis
 
 TIMES = 1.0, 2.0, 4.0  # the usual lengthscale, in which a metric is learnt
+TOLD = 50  # rows for each column: fewer are known to their metric, in which a search for a lengthscale then errs
 
 Tune = Callable[[Stationary, bool], Candidate]  # from a kernel on, with a lengthscale for each axis or not
 
@@ -112,7 +113,7 @@ def _in_metric(
 ) -> FeatureMap:
     """Return the map that is drawn for rows, or for rows in the metric that targets choose where one is asked for.
 
-    `draw` is also told the kernel that folds chose with the metric.
+    Where rows are few, `draw` is also told the kernel that folds chose with the metric.
     """
     estimator.metric_ = None
     if estimator.metric is None:
@@ -129,7 +130,8 @@ def _in_metric(
     estimator.metric_ = found
     if found.form == "none":
         return draw(x, None)
-    best = replace(kernel, lengthscale=found.lengthscale)  # type: ignore[type-var]
+    few = x.shape[0] < TOLD * x.shape[1]
+    best = replace(kernel, lengthscale=found.lengthscale) if few else None  # type: ignore[type-var]
     return Transformed(draw(found.transform(x), best), found.factor)
 
 

@@ -43,8 +43,8 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     metric : {None, "learned"}
         "learned" is the metric of `kernattn.solvers.learn_metric`: a lengthscale of each column, or of each direction,
         or none where it is no better on rows left out. The kernel, and a line, are then of rows times its factor. A
-        lengthscale that is tuned is the one that was best with the metric. It takes one lengthscale, and no sparse
-        rows.
+        lengthscale is tuned as without it, but of fewer than 50 rows a column it is the one that was best with the
+        metric. It takes one lengthscale, and no sparse rows.
 
     Attributes
     ----------

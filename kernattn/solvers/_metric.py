@@ -157,7 +157,8 @@ def learn_metric(
     one_of("form", form, FORMS)
     _check_kernel(kernel, form)
     counts = (positive_integer("rounds", rounds), positive_integer("num_landmarks", num_landmarks))
-    if not isinstance(times, tuple | list) or not times:
+    given: object = times
+    if not isinstance(given, tuple | list) or not given:
         raise ParameterError(f"times must be a tuple of numbers, one at least; got {shown(times)}")
     factors = [positive_number("times", each) for each in times]
     whole = _merge(*check_and_copy(x, y), _check_weights(weights, x), positive_integer("rows", rows))
