@@ -206,6 +206,7 @@ def test_maps_check_their_input():
         (lambda: ka.solvers.gp(None, normalize_y=True), "in units of y"),
         (lambda: ka.solvers.kernel_ridge(x(9, 4), x(9), ka.kernels.Gaussian(), C=1.0), "1 / penalty"),
         (lambda: ka.linear_attention(x(3, 4), x(3, 4), x(3, 4), DRAWN, attn_mask=None), "key_mask is True where"),
+        (lambda: ka.key_state(x(3, 4), x(3, 4), DRAWN, segment_ids=None), "ka.linear_attention where tokens see both"),
         (lambda: ka.softmax_attention(x(3, 4), x(3, 4), x(3, 4), segment_ids=None), "pattern=ka.patterns.documents"),
         (lambda: ka.random_features(lambda a, b: a, 3, 4), "ka.kernels.from_function makes a kernel"),
         (lambda: ka.linear_attention(x(3, 4), x(3, 4), x(3, 4), DRAWN, is_causal=True), "causal_linear_attention"),
