@@ -52,10 +52,10 @@ def kept(name: str) -> Any:
         return None
     if name not in _kept:
         kind, _, number = name.partition(" ")
-        given = "phi=, the map that it had, as ka.load returns it" if kind == MAP else "data=, the rows that it had"
+        wanted = "phi=, the map that it had, as ka.load returns it" if kind == MAP else "data=, the rows that it had"
         raise ParameterError(
             f"this model was saved with attention by kernattn of {kind} {number}, which its config names and does not "
-            f"hold: give register() {given}; or set model.config.kernattn = None to train with others"
+            f"hold: give register() {wanted}; or set model.config.kernattn = None to train with others"
         )
     return _kept[name]
 

@@ -23,7 +23,9 @@ def read_rows(path: Path) -> Float64:
     except FileNotFoundError as error:
         raise FileFormatError(f"{path} does not exist") from error
     if source.rows * source.columns > MOST:
-        raise ShapeError(f"{path} must hold at most {MOST} numbers for a study; it has {source.rows} rows")
+        raise ShapeError(
+            f"{path} must hold at most {MOST} numbers for a study; it has {source.rows} rows of {source.columns}"
+        )
     x = np.concatenate([np.asarray(block, np.float64) for block in source.blocks(0, source.rows)])
     if not np.isfinite(x).all():
         raise ParameterError(

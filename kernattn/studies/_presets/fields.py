@@ -68,13 +68,15 @@ def _measured(records: Sequence[Record]) -> list[str]:
 
 def _widest(records: Sequence[Record], axes: Sequence[str]) -> str:
     """Return the axis with most numbers; of names, where there are none."""
-    return max(axes, key=lambda axis: (_numeric(names_of(records, axis)), len(names_of(records, axis))))
+    values = {axis: _values_of(records, axis) for axis in axes}
+    return max(axes, key=lambda axis: (_numeric(values[axis]), len(values[axis])))
 
 
-def names_of(records: Sequence[Record], axis: str) -> list[Any]:
-    """Return the values of an axis, or the coordinates of one along which vectors run."""
+def _values_of(records: Sequence[Record], axis: str) -> list[Any]:
+    """Return the values of an axis, or the coordinates of one along which vectors run; numbers in order."""
     first = records[0][axis]
-    return list(first) if isinstance(first, list) else names(records, axis)
+    values = list(first) if isinstance(first, list) else names(records, axis)
+    return sorted(values) if _numeric(values) else values
 
 
 def _numeric(values: Sequence[Any]) -> bool:
@@ -84,8 +86,9 @@ def _numeric(values: Sequence[Any]) -> bool:
 def _draw_field(
     records: Sequence[Record], ax: Any, *, field: str, way: str, kinds: Sequence[str], vector: bool, logarithmic: bool
 ) -> None:
-    values = sorted(names_of(records, way)) if _numeric(names_of(records, way)) else names_of(records, way)
-    places: Sequence[float] = values if _numeric(values) else range(len(values))
+    values = _values_of(records, way)
+    numeric = _numeric(values)
+    places: Sequence[float] = values if numeric else range(len(values))
     expected = []
     for i, (kind, mine) in enumerate(group(records, *kinds).items()):
         label = ", ".join(f"{spell(axis)} {_short(value)}" for axis, value in zip(kinds, kind, strict=True)) or None
@@ -96,7 +99,7 @@ def _draw_field(
     for at, predicted in expected:
         ax.plot(at, predicted, color=GREY, linewidth=1.0, label="predicted")
     ax.set(xlabel=spell(way), ylabel=spell(field), yscale="log" if logarithmic else "linear")
-    if not _numeric(values):
+    if not numeric:
         ax.set_xticks(list(places), [_short(value) for value in values])
     elif _spans(places):
         ax.set_xscale("log")
