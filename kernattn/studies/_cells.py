@@ -55,10 +55,18 @@ def _redraw(sweep: Sweep, cell: Cell) -> tuple[dict[str, Any], int, str]:
     """Return facts and numbers of a cell, how many redraws they are from, and why there are no more."""
     facts = dict(sweep.facts(cell)) if sweep.facts is not None else {}
     rows: list[Mapping[str, Any]] = []
-    wanted = sweep.stop.draws
+    beside: list[Mapping[str, Any]] = []
+    wanted, other = sweep.stop.draws, sweep.compared(cell)
     while True:
         rows += [sweep.trial(cell, sweep.generator(cell, draw)) for draw in range(len(rows), wanted)]
         draws = _stack(sweep, cell, rows)
+        if other is not None:
+            same = other == cell
+            beside += [
+                rows[draw] if same else sweep.trial(other, sweep.generator(other, draw))
+                for draw in range(len(beside), wanted)
+            ]
+            draws |= _differences(draws, _stack(sweep, other, beside))
         fields = dict((sweep.reduce or _means)(cell, draws, facts))
         _check_stop(sweep, cell, fields)
         if stopped := _reason(sweep.stop, len(rows), facts | fields, next(iter(draws))):
@@ -68,6 +76,16 @@ def _redraw(sweep: Sweep, cell: Cell) -> tuple[dict[str, Any], int, str]:
                 raise TrialFailed(f"{sweep.name}, cell {cell}: facts and trial both return {', '.join(twice)}")
             return _fields(sweep, cell, facts | fields, shape), len(rows), stopped
         wanted = min(2 * wanted, sweep.stop.limit)
+
+
+def _differences(draws: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what each redraw of a cell has more than that of another cell with the same random numbers."""
+    pairs = ((name, values, others.get(name)) for name, values in draws.items())
+    return {
+        f"{name}_difference": values.astype(np.float64) - other.astype(np.float64)
+        for name, values, other in pairs
+        if other is not None and other.shape == values.shape
+    }
 
 
 def _stack(sweep: Sweep, cell: Cell, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -150,6 +150,7 @@ def _config(sweep: Sweep, home: str | None, settings: Mapping[str, Any], cells: 
         "axes": {axis: list(values) for axis, values in sweep.axes.items()},
         "along": {axis: list(values) for axis, values in sweep.along.items()},
         "paired": list(sweep.paired),
+        **({"against": dict(sweep.against)} if sweep.against else {}),
         "draws": sweep.stop.draws,
         "precision": sweep.stop.precision,
         "most": sweep.stop.limit,

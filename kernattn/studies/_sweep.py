@@ -150,6 +150,10 @@ class Sweep:
         ``reduce(cell, draws, facts)`` in place of means with Student's intervals, as `kernattn.studies.medians` is:
         `draws` maps each field to an array (R, ...) of what the trials returned, of any shape; its mapping is recorded
         like facts. A mean that few redraws carry has no interval, and ``x_settled=False``: such errors have medians.
+    against : mapping of str to value
+        Values of paired axes, the cell with which each other is compared: from every field x of a trial, x_difference
+        is made, x less that of the trial of the other cell with the same random numbers. Its interval is that of a
+        paired difference, far narrower than the two of x where both move together. Every redraw takes two trials.
     prepare : callable, optional
         ``prepare()``: small calls that compile the loops of trial and facts, or load them. Every process makes them
         once before it measures a cell, and they are in nobody's seconds.
@@ -173,6 +177,7 @@ class Sweep:
     version: int = 1
     seed: int = 0
     reduce: Callable[[Cell, Draws, Facts], Mapping[str, Any]] | None = None
+    against: Mapping[str, Any] = field(default_factory=dict)
     prepare: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:
@@ -194,6 +199,15 @@ class Sweep:
         if not isinstance(given, tuple | list) or any(axis not in self.axes for axis in given):
             raise ParameterError(f"paired must be a tuple of axes, {', '.join(self.axes)}; got {shown(given)}")
         object.__setattr__(self, "paired", tuple(given))
+        given = self.against
+        if not isinstance(given, Mapping) or any(
+            axis not in self.paired or value not in self.axes[axis] for axis, value in given.items()
+        ):
+            raise ParameterError(
+                f"against must give values of paired axes, {', '.join(self.paired) or 'of which there are none'}; "
+                f"got {shown(given)}"
+            )
+        object.__setattr__(self, "against", dict(given))
         instance_of("stop", self.stop, Stop)
         for what in ("version", "seed"):
             object.__setattr__(self, what, integer(what, getattr(self, what), 0))
@@ -212,8 +226,15 @@ class Sweep:
             "seed": self.seed,
             "paired": sorted(self.paired),
             "stop": [self.stop.draws, self.stop.precision, self.stop.of, self.stop.limit],
+            **({"against": self.against} if self.against else {}),
         }
         return Cell({**values, **self.along}, setting)
+
+    def compared(self, cell: Cell) -> Cell | None:
+        """Return the cell with which another is compared, if any is: the two see the same random numbers."""
+        if not self.against:
+            return None
+        return self.cell({**{axis: cell[axis] for axis in self.axes}, **self.against})
 
     def generator(self, cell: Cell, draw: int) -> np.random.Generator:
         """Return the random numbers of one redraw of a cell."""

@@ -269,3 +269,30 @@ def test_refusals(made, message, tmp_path, monkeypatch):
 def test_trials_that_fail_are_named(trial, message, tmp_path):
     with pytest.raises(TrialFailed, match=f"^s, cell a = 1: .*{message}"):
         run(Sweep("s", {"a": (1,)}, trial, lambda cell: {"same": 0.0}), tmp_path)
+
+
+def test_paired_differences_have_intervals_of_their_own(tmp_path):
+    """Both methods see one noise of size 1, which their difference lacks."""
+
+    def trial(cell, rng):
+        common, own = rng.standard_normal(2)
+        return {"error": common + (0.1 + 0.01 * own if cell["method"] == "b" else 0.0)}
+
+    axes = {"method": ("a", "b"), "m": (1, 2)}
+    asked = {"paired": ("method",), "against": {"method": "a"}, "stop": Stop(draws=32)}
+    records = run(Sweep("two", axes, trial, **asked), tmp_path)
+    plain = run(Sweep("two", axes, trial, paired=("method",), stop=Stop(draws=32)), tmp_path / "plain")
+    assert [each["error"] for each in records] == [each["error"] for each in plain]
+    assert records[0]["cell"] != plain[0]["cell"]
+    for record in records:
+        wanted = 0.1 * (record["method"] == "b")
+        assert record["error_difference"] == pytest.approx(wanted, abs=1e-2)
+        assert record["error_difference_high"] - record["error_difference_low"] < 0.02
+        assert record["error_high"] - record["error_low"] > 0.5
+
+
+@pytest.mark.parametrize("against", [{"m": 1}, {"method": "c"}, {"other": 1}, "a", None])
+def test_a_comparison_with_what_is_not_paired_is_refused(against):
+    axes = {"method": ("a", "b"), "m": (1, 2)}
+    with pytest.raises(ParameterError, match="against must give values of paired axes, method; got"):
+        Sweep("two", axes, lambda cell, rng: {"x": 1.0}, paired=("method",), against=against)
