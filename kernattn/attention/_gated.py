@@ -23,6 +23,7 @@ from kernattn.attention._check_gates import check_gates, check_logs, pair_of, wa
 from kernattn.attention._shapes import axis_kept, equal
 from kernattn.errors import (
     DTypeError,
+    EmptyInputError,
     ParameterError,
     ShapeError,
     StateMismatchError,
@@ -275,6 +276,8 @@ def _check_token(
         namespace(**{name: array})
         if array.ndim < 1:
             raise ShapeError(f"{name} must be (..., d); got shape {tuple(array.shape)}")
+    read, write = pair_of(erase)
+    _check_sizes({"q": q, "k": k, "v": v, "gk": gk, "erase[0]": read, "erase[1]": write, "g": g, "beta": beta})
     heads = tuple(k.shape[-2:-1])
     constant = heads not in ((), (1,)) and tuple(getattr(g, "shape", ())) == (*heads, 1)
     g, beta, key_mask = (
@@ -289,6 +292,21 @@ def _check_token(
         hint = "; a step takes constants (heads, 1) without the axis of tokens: g[:, 0]" if constant else ""
         raise type(error)(f"{error}{hint}") from None
     _passed.add(form)
+
+
+def _check_sizes(given: dict[str, Any]) -> None:
+    """Raise where an axis of a token is empty, or has not the size of q's; sequences have an axis that no token has."""
+    of_q = tuple(given["q"].shape)
+    for name, x in given.items():
+        if x is None:
+            continue
+        namespace(**{name: x})
+        if 0 in x.shape:
+            raise EmptyInputError(f"{name} must not be empty; got shape {tuple(x.shape)}")
+        if name not in ("q", "k", "v", "g", "beta") and tuple(x.shape[-1:]) != of_q[-1:]:
+            raise ShapeError(
+                f"{name} must be (..., {of_q[-1]}), for a query of shape {of_q}; got shape {tuple(x.shape)}"
+            )
 
 
 def _one(name: str, x: Any, columns: bool) -> Array:

@@ -239,6 +239,22 @@ def test_a_state_comes_before_a_stretch():
         ka.merge_states(GatedStretch(np.zeros((2, 1)), None), GatedStretch(np.zeros((2, 1)), np.zeros((2, 1))))
 
 
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"q": np.zeros((0, 3))}, EmptyInputError, r"q must not be empty; got shape \(0, 3\)"),
+        ({"g": np.zeros(0)}, EmptyInputError, r"g must not be empty; got shape \(0,\)"),
+        ({"gk": np.zeros((2, 4))}, ShapeError, r"gk must be \(..., 3\), for a query of shape \(2, 3\); .* \(2, 4\)"),
+        ({"erase": (np.zeros((2, 3)), np.zeros(4))}, ShapeError, r"erase\[1\] must be \(..., 3\), .* shape \(4,\)"),
+    ],
+)
+def test_a_step_names_shapes_as_they_were_given(change, error, says):
+    """Without an axis of tokens, which no token has."""
+    arguments = {name: np.zeros((2, 3)) for name in "qkv"} | change
+    with pytest.raises(error, match=says):
+        ka.gated_linear_attention_step(None, **arguments)
+
+
 def test_a_step_takes_a_list_as_the_pair_that_erases():
     q, k, v, a, b = np.random.default_rng(4).standard_normal((5, 2, D))
     pair, _ = ka.gated_linear_attention_step(None, q, k, v, erase=(a, b))
