@@ -26,6 +26,7 @@ from kernattn.ops.block_softmax_vjp.loops import pull_blocks
 from kernattn.ops.block_softmax_vjp.rows_loops import KINDS, judge_rows
 
 PIECES = 32  # at least, where there are as many blocks
+PIECES_APART = 8  # of states that have a bias of pairs to themselves for a while: more read each tile more often
 VISITS = 256  # of blocks, in a piece
 TOKENS = 1 << 20  # that far rows see, at a time
 
@@ -244,7 +245,7 @@ def _work(part: Part, head: _Head, n: int, pair: float) -> _Work:
     queries = np.zeros(0, np.int64) if part.keys is None else part.keys
     blocks = -(-(len(queries) or n) // SIDE)
     long = isqrt(part.visited * group // (SIDE * SIDE * VISITS))
-    splits = max(1, min(len(part.tiles), blocks, max(-(-PIECES // count), long)))
+    splits = max(1, min(len(part.tiles), blocks, max(-(-(PIECES_APART if len(head.pairs) else PIECES) // count), long)))
     sizes = np.array([len(part.tiles), len(part.visits), count, group, splits])
     table = np.concatenate([sizes, part.tiles, part.visits, numbers, head.reads, queries], axis=None)
     return _Work(

@@ -142,8 +142,14 @@ def _add_pairs(scratch, rows, count):
 def _tell_pairs(scratch, tokens, first, rows, pairs, read, n, at, count, words, mask, at_m, dpairs):
     """Add the cotangents of scores to those of what was added to them, where a query sees a key."""
     one, (_, _, keys, _) = np.uint64(1), pairs
+    whole_tile = words.size == 0 and mask.size == 0 and keys.size == 0
     for i in range(rows):
         at_row, slopes = row_of_pairs(pairs, read, n, _token(tokens, first + i)), i * scratch.size
+        if whole_tile:
+            target, source = window(dpairs, at_row + at, count), window(scratch.slopes, slopes, count)
+            for j in range(count):
+                target[j] += source[j]
+            continue
         for j in range(count):
             if (words.size == 0 or (words[i] >> np.uint64(j)) & one) and (mask.size == 0 or mask[at_m + j]):
                 dpairs[at_row + (keys[at + j] if keys.size > 0 else at + j)] += scratch.slopes[slopes + j]
