@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.memory import aligned, copy, unset, whole, window
 from kernattn.ops._numba.tiles.products import LATER, product
 from kernattn.ops._numba.tiles.rows import as_read, given_rows
@@ -19,16 +19,12 @@ from kernattn.ops.gated.loops import (
     QUERY,
     QUERY_STEP,
     STATE,
-    STEPS,
-    K,
     Room,
     as_loops_see,
     load_rows,
     load_state,
     open_chunk,
     room_for,
-    row_of,
-    rows_of_one_chunk,
     score,
 )
 from kernattn.ops.gated_vjp.chunk_loops import (
@@ -39,11 +35,9 @@ from kernattn.ops.gated_vjp.chunk_loops import (
     pull_state,
     pull_substitution,
 )
+from kernattn.ops.gated_vjp.groups_loops import cut, groups_of
 from kernattn.ops.gated_vjp.heads_loops import begin_heads, end_heads, pull_keys, pull_queries, pull_start
-from kernattn.ops.gated_vjp.rows_loops import load_cotangents, write_rows
-
-GROUP, HELD = 8, 1 << 20
-"""Chunks of a group, whose states lie in cache together; numbers that are held where all chunks can be one group."""
+from kernattn.ops.gated_vjp.rows_loops import load_cotangents, write_rows, write_tokens
 
 
 class Found(NamedTuple):
@@ -100,17 +94,46 @@ def _walk(given, own, begins, first, count, to_end, sizes, states, stride, tiles
             carry(rows, d, e, channels, state, window(states, (i + 1) * stride, area), room)
 
 
-@inner
-def _cut(given, own, sizes, begins):
-    """Write where chunks begin, and n; return how many there are."""
-    n, _, _, _, chunk = sizes
-    count, start = 0, 0
-    while start < n:
-        begins[count] = start
-        start += rows_of_one_chunk(given, own, start, min(chunk, n - start), sizes)
-        count += 1
-    begins[count] = n
-    return count
+@phase
+def _pull_readers(given, q, g_out, reads, head, start, rows, sizes, scale, state, queries, room, back, heard, found):
+    """Take back what a chunk's queries read, and write their cotangents."""
+    n, d, e, channels, _ = sizes
+    size, row_d, row_e = room.size, room.row_d, room.row_e
+    for reader in range(reads.shape[1]):
+        step_q, at_out = reads[head, reader, QUERY_STEP], reads[head, reader, OUT] * n + start
+        at_q = reads[head, reader, QUERY] + start * step_q
+        load_cotangents(g_out, at_out * e, rows, e, scale, room, back, heard)
+        if channels == 1 and reader > 0:
+            pull_start(size, rows, reader > 1, rows, d, e, room, back)
+        load_rows(q, at_q, step_q, rows, d, heard, 0, given.normalise, queries, row_d)
+        score(queries, rows, d, channels, room, room.scores)
+        if channels == 1:
+            pull_queries(queries, rows, d, e, state, room, back)
+        else:
+            product(room.scores, 0, size, 1, back.out, 0, row_e, back.written, 0, row_e, rows, e, rows, True, LATER)
+            pull_reading(queries, False, rows, d, e, state, room, back)
+        write_rows(
+            back.rows, row_d, q, at_q, step_q, rows, d, heard, 0, given.normalise, queries, back.passed, found.q,
+            at_out * d,
+        )  # fmt: skip
+
+
+@phase
+def _pull_tokens(delta, readers, rows, sizes, state, room, back):
+    """Take back what a chunk's tokens write, and what keys read where there is a delta rule."""
+    _, d, e, channels, _ = sizes
+    if delta:
+        pull_substitution(rows, e, room, back)
+    if channels == 1:
+        pull_keys(rows, d, e, state, room, back)
+        pull_start(0, room.size + rows, readers > 1, rows, d, e, room, back)
+        end_heads(rows, d, room, back)
+    elif delta:
+        pull_reading(room.keys, True, rows, d, e, state, room, back)
+        for i in range(rows):
+            x, y = window(back.rows, i * room.row_d, d), window(back.keys, i * room.row_d, d)
+            for a in range(d):
+                y[a] += x[a]
 
 
 @compiled
@@ -128,9 +151,8 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
     kept, starts, tiles = unset(0, before), unset(0, before), aligned(0, before)
     for head in range(low, high):
         own = table[head]
-        chunks = _cut(given, own, sizes, begins)
-        together = chunks if chunks * area <= HELD else GROUP
-        groups = (chunks + together - 1) // together
+        chunks = cut(given, own, sizes, begins)
+        together, groups = groups_of(chunks, area)
         again = channels > 1  # chunks are opened again: keys that fade from token to token are too many to keep
         if kept.size < groups * area:  # one room for all heads: fresh memory takes longer than what is done in it
             kept = unset(groups * area, before)
@@ -165,62 +187,19 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                 else:
                     pull_end(rows, d, e, room, back)
                     pull_state(rows, d, e, state, room, back)
-                for reader in range(reads.shape[1]):
-                    step_q, at_out = reads[head, reader, QUERY_STEP], reads[head, reader, OUT] * n + start
-                    at_q = reads[head, reader, QUERY] + start * step_q
-                    load_cotangents(g_out, at_out * e, rows, e, scale, room, back, heard)
-                    if channels == 1 and reader > 0:
-                        pull_start(size, rows, reader > 1, rows, d, e, room, back)
-                    load_rows(q, at_q, step_q, rows, d, heard, 0, given.normalise, queries, row_d)
-                    score(queries, rows, d, channels, room, room.scores)
-                    if channels == 1:
-                        pull_queries(queries, rows, d, e, state, room, back)
-                    else:
-                        product(
-                            room.scores, 0, size, 1, back.out, 0, row_e, back.written, 0, row_e, rows, e, rows, True,
-                            LATER,
-                        )  # fmt: skip
-                        pull_reading(queries, False, rows, d, e, state, room, back)
-                    write_rows(
-                        back.rows, row_d, q, at_q, step_q, rows, d, heard, 0, given.normalise, queries,
-                        back.passed, found.q, at_out * d,
-                    )  # fmt: skip
-                mask_at, at = own[MASK] * n + start, head * n + start
-                if delta:
-                    pull_substitution(rows, e, room, back)
-                write_rows(
-                    back.written, row_e, q, 0, 0, rows, e, given.mask, mask_at, False, room.written, back.passed,
-                    found.v, at * e,
+                _pull_readers(
+                    given, q, g_out, reads, head, start, rows, sizes, scale, state, queries, room, back, heard, found
+                )
+                _pull_tokens(delta, reads.shape[1], rows, sizes, state, room, back)
+                mask_at = own[MASK] * n + start
+                write_tokens(
+                    back.written, row_e, back.keys, row_d, back.logs, given, own, head, start, rows, sizes, room.keys,
+                    back.passed, found,
                 )  # fmt: skip
-                if channels == 1:
-                    pull_keys(rows, d, e, state, room, back)
-                    pull_start(0, size + rows, reads.shape[1] > 1, rows, d, e, room, back)
-                    end_heads(rows, d, room, back)
-                elif delta:
-                    pull_reading(room.keys, True, rows, d, e, state, room, back)
-                    for i in range(rows):
-                        x, y = window(back.rows, i * row_d, d), window(back.keys, i * row_d, d)
-                        for a in range(d):
-                            y[a] += x[a]
                 if delta:
                     write_rows(
                         back.strength, 1, q, 0, 0, rows, 1, given.mask, mask_at, False, back.strength, back.passed,
-                        found.beta, at,
-                    )  # fmt: skip
-                at_k, step_k = row_of(own, K, start), own[STEPS + K]
-                write_rows(
-                    back.keys, row_d, given.k, at_k, step_k, rows, d, given.mask, mask_at, given.normalise,
-                    room.keys, back.passed, found.k, at * d,
-                )  # fmt: skip
-                if given_rows(found.logs):
-                    for i in range(rows):
-                        if given.fresh.size > 0 and given.fresh[mask_at + i]:
-                            logs = window(back.logs, i * channels, channels)
-                            for a in range(channels):
-                                logs[a] = 0
-                    write_rows(
-                        back.logs, channels, q, 0, 0, rows, channels, given.mask, mask_at, False, back.logs,
-                        back.passed, found.logs, at * channels,
+                        found.beta, head * n + start,
                     )  # fmt: skip
                 if given.fresh.size > 0 and given.fresh[mask_at]:
                     back.before[:] = 0

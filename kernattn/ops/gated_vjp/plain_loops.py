@@ -32,15 +32,12 @@ from kernattn.ops.gated.loops import (
     dot,
     room_of_rows,
     row_of,
-    rows_of_one_chunk,
     score_rows,
 )
-from kernattn.ops.gated.walk_loops import is_plain, rows_of, sum_of_rows
+from kernattn.ops.gated.walk_loops import rows_of
+from kernattn.ops.gated_vjp.groups_loops import cut, groups_of
 from kernattn.ops.gated_vjp.heads_loops import pull_pairs, tell_logs
-from kernattn.ops.gated_vjp.rows_loops import load_cotangents, write_rows
-
-GROUP, HELD = 8, 1 << 20
-"""Chunks of a group, whose states lie in cache together; numbers that are held where all chunks can be one group."""
+from kernattn.ops.gated_vjp.rows_loops import load_cotangents, write_rows, write_tokens
 
 
 class Plain(NamedTuple):
@@ -80,24 +77,6 @@ def _load_turned(states, at, d, e, row, state):
         state[:] = 0
     else:
         transpose(states, at * d * e, e, d, e, state, 0, row)
-
-
-@phase
-def _cut(given, own, sizes, begins):
-    """Write where chunks begin, and n; return how many there are."""
-    n, d, e, _, chunk = sizes
-    count, start = 0, 0
-    while start < n:
-        begins[count] = start
-        rows = min(chunk, n - start)
-        of_keys = sum_of_rows(given.k, row_of(own, K, start), own[STEPS + K], rows, d)
-        of_values = sum_of_rows(given.v, row_of(own, V, start), own[STEPS + V], rows, e)
-        if not (of_keys < np.inf and of_values < np.inf and is_plain(given, own, start, rows, 1)):
-            rows = rows_of_one_chunk(given, own, start, rows, sizes)
-        start += rows
-        count += 1
-    begins[count] = n
-    return count
 
 
 @inner
@@ -221,9 +200,8 @@ def pull_plain(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
         own = table[head]
         always = own[STEPS + DECAY] == 0 and given.mask.size == 0 and given.fresh.size == 0
         alike = 0  # tokens of the chunk before; where a decay is `always` the same, those between them are
-        chunks = _cut(given, own, sizes, begins)
-        together = chunks if chunks * area <= HELD else GROUP
-        groups = (chunks + together - 1) // together
+        chunks = cut(given, own, sizes, begins)
+        together, groups = groups_of(chunks, area)
         if kept.size < groups * area:  # one room for all heads: fresh memory takes longer than what is done in it
             kept = unset(groups * area, before)
         if starts.size < together * area:
@@ -243,7 +221,7 @@ def pull_plain(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
             for back_chunk in range(count):
                 c = count - 1 - back_chunk
                 start, state = begins[first + c], window(starts, c * area, area)
-                rows, mask_at, at = begins[first + c + 1] - start, own[MASK] * n + start, head * n + start
+                rows, mask_at = begins[first + c + 1] - start, own[MASK] * n + start
                 at_k, step_k, at_v = row_of(own, K, start), own[STEPS + K], row_of(own, V, start)
                 at_logs, step_logs = row_of(own, DECAY, start), own[STEPS + DECAY]
                 keys, row_k = rows_of(
@@ -273,22 +251,12 @@ def pull_plain(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
                         tiles.queries, row_d, q, at_q, step_q, rows, d, heard, 0, given.normalise, room.queries,
                         tiles.spare, found.q, at_out * d,
                     )  # fmt: skip
-                write_rows(
-                    tiles.values, row_e, q, 0, 0, rows, e, given.mask, mask_at, False, tiles.values, tiles.spare,
-                    found.v, at * e,
-                )  # fmt: skip
-                write_rows(
-                    tiles.keys, row_d, given.k, at_k, step_k, rows, d, given.mask, mask_at, given.normalise, room.keys,
-                    tiles.spare, found.k, at * d,
-                )  # fmt: skip
                 tell_logs(room.total[0], rows, tiles)
+                write_tokens(
+                    tiles.values, row_e, tiles.keys, row_d, tiles.logs, given, own, head, start, rows, sizes, room.keys,
+                    tiles.spare, found,
+                )  # fmt: skip
                 if given.fresh.size > 0 and given.fresh[mask_at]:  # a segment begins with a chunk
-                    tiles.logs[0] = 0
                     tiles.state[:] = 0
-                if given_rows(found.logs):
-                    write_rows(
-                        tiles.logs, 1, q, 0, 0, rows, 1, given.mask, mask_at, False, tiles.logs, tiles.spare,
-                        found.logs, at,
-                    )  # fmt: skip
         if given_rows(found.state):
             transpose(tiles.state, 0, row_d, e, d, found.state[0], head * d * e, e)

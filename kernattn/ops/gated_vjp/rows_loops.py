@@ -6,7 +6,7 @@ from kernattn.ops._numba.codegen.memory import copy, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import all_of, every, load, store
 from kernattn.ops._numba.tiles.rows import given_rows, wide_rows
-from kernattn.ops.gated.loops import inverse_norm
+from kernattn.ops.gated.loops import MASK, STEPS, K, inverse_norm, row_of
 
 
 @phase
@@ -36,6 +36,22 @@ def write_rows(tile, row, x, at, step, rows, d, mask, mask_at, normalise, units,
             copy(tile, i * row, d, floats, to + i * d)
         if kind != 0:
             narrow(tile, i * row, d, bits, kind, to + i * d)
+
+
+@phase
+def write_tokens(values, row_e, keys, row_d, logs, given, own, head, start, rows, sizes, units, spare, found):
+    """Write the cotangents of a chunk's values, keys and logs, of which one where a segment begins decays nothing."""
+    n, d, e, channels, _ = sizes
+    mask, mask_at, at = given.mask, own[MASK] * n + start, head * n + start
+    write_rows(values, row_e, given.v, 0, 0, rows, e, mask, mask_at, False, values, spare, found.v, at * e)
+    at_k, step = row_of(own, K, start), own[STEPS + K]
+    write_rows(keys, row_d, given.k, at_k, step, rows, d, mask, mask_at, given.normalise, units, spare, found.k, at * d)
+    if given_rows(found.logs):
+        if given.fresh.size > 0 and given.fresh[mask_at]:  # a chunk begins there
+            window(logs, 0, channels)[:] = 0
+        write_rows(
+            logs, channels, given.v, 0, 0, rows, channels, mask, mask_at, False, logs, spare, found.logs, at * channels
+        )
 
 
 @inner
