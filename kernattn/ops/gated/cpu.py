@@ -1,6 +1,5 @@
 """Gated linear attention by Numba: a state stays in cache while its tokens pass, chunk by chunk."""
 
-from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -46,30 +45,17 @@ def gated(
     write: Array | None, scale: float, l2_normalise: bool, state: Array | None, key_mask: Array | None,
     segment_ids: Array | None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    out, after = run(
-        run_gates if read is None else run_tokens, q, k, v, g, gk, beta, read, write, scale, l2_normalise,
-        state, key_mask, segment_ids,
-    )  # fmt: skip
-    return out, after
-
-
-def run(
-    loop: Callable[..., None], q: Array, k: Array, v: Array, g: Array | None,
-    gk: Array | None, beta: Array | None, read: Array | None, write: Array | None, scale: float, l2_normalise: bool,
-    state: Array | None, key_mask: Array | None, segment_ids: Array | None,
-) -> tuple[NDArray[Any], NDArray[Any]]:  # fmt: skip
-    """Return outputs, and the state after them."""
     dtype = accumulation(v)
     plan, given, queries = work_of(q, k, v, g, gk, beta, read, write, l2_normalise, state, key_mask, segment_ids)
     before = flat_state(state, plan, dtype)
     out, after = room(plan.out, v.dtype), room(plan.after, dtype)
-    read_by, made = (plan.sizes, given, queries, before, plan.table, plan.reads, dtype.type(scale)), (out, after)
-    into = written(out, dtype), after.reshape(-1)
+    walk = partial(run_gates, plan.sizes) if read is None else partial(run_tokens, plan.numbers)
+    work = given, queries, before, plan.table, plan.reads, dtype.type(scale), written(out, dtype), after.reshape(-1)
     if not worth_sharing(plan.seconds):
-        loop(*read_by, *into, 0, len(plan.table))
+        walk(*work, 0, len(plan.table))
     else:
-        share(partial(loop, *read_by, *into), len(plan.table), plan.seconds)
-    return made
+        share(partial(walk, *work), len(plan.table), plan.seconds)
+    return out, after
 
 
 class Plan(NamedTuple):

@@ -26,14 +26,13 @@ def lend(arrays: Sequence[Array | None], dtype: np.dtype[Any]) -> tuple[list[Arr
 
 
 def run(
-    sizes: tuple[int, int, int, int, int], given: Given, q: Rows, before: NDArray[Any], table: NDArray[np.int64],
+    sizes: NDArray[np.int64], given: Given, q: Rows, before: NDArray[Any], table: NDArray[np.int64],
     reads: NDArray[np.int64], scale: Any, out: Rows, after: NDArray[Any], low: int, high: int,
 ) -> None:  # fmt: skip
-    """Run the loop with the arguments of `run_gates`, alive as long as this frame."""
+    """Run the loop over tokens with its own sizes, else the arguments of `run_gates`, alive as long as this frame."""
     all_rows = given.k, given.v, given.logs, given.read, given.write, q, out
     kinds = sum(x[2] << 2 * at for at, x in enumerate(all_rows))
     k, v, logs, read, write, q_rows, out_rows = (bits if kind else floats for floats, bits, kind in all_rows)
     arrays = k, v, logs, given.beta, read, write, given.mask, given.fresh, q_rows, before, out_rows, after
-    numbers = np.array([*sizes[:4], reads.shape[1]], np.int64)
-    where = (id(numbers), id(table), id(reads), *[id(x) if x.size else 0 for x in arrays])
+    where = (id(sizes), id(table), id(reads), *[id(x) if x.size else 0 for x in arrays])
     run_tokens(*where, kinds, given.normalise, scale, low, high)
