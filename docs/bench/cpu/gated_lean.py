@@ -1,6 +1,7 @@
 """Gated linear attention as we would write it in torch and in JAX, by chunks of all heads at once.
 
-Decays are e to differences of sums, as everywhere but here: strong gates lose digits.
+Decays are e to differences of sums, as everywhere but here: strong gates lose digits. No power of e is above 1, so none
+overflows.
 """
 
 from __future__ import annotations
@@ -61,6 +62,62 @@ def torch_decays(arrays: Sequence[Any], size: int, scale: float) -> Call:
         return out
 
     return torch.inference_mode()(call)
+
+
+def torch_channels(arrays: Sequence[Any], size: int, scale: float) -> Call:
+    """Decays of channels of q, k, v and logs (heads, n, d), and the delta rule where a beta follows them."""
+    torch, (q, k, v, logs, *beta) = peers.torch_of(*arrays)
+    (heads, n, d), e = q.shape, v.shape[-1]
+    chunks, flat = n // size, heads * (n // size)
+    how = {"upper": True, "left": False, "unitriangular": True}
+
+    def call() -> Any:
+        queries, keys, total = q.reshape(flat, size, d) * scale, k.reshape(flat, size, d), logs.reshape(flat, size, d)
+        values, betas, total = v.reshape(flat, size, e), [x.reshape(flat, size, 1) for x in beta], total.cumsum(1)
+        weak = [keys * x for x in betas]
+        scores, *system = _torch_scores(torch, [queries, *weak], keys, total)
+        since = total.exp()
+        queries.mul_(since)
+        if betas:
+            sides = torch.cat([values * betas[0], weak[0].mul_(since)], -1)
+            solved = torch.linalg.solve_triangular(system[0].mT, sides.mT, **how).mT
+            values, reads = solved.split([e, d], -1)
+            reads = reads.view(heads, chunks, size, d)
+        keys = keys * (total[:, -1:] - total).exp_()
+        decay = since[:, -1].clone().view(heads, chunks, d, 1)
+        queries, keys, values, scores = (x.view(heads, chunks, size, -1) for x in (queries, keys, values, scores))
+        state, out = v.new_zeros(heads, d, e), v.new_empty(heads, chunks, size, e)
+        for i in range(chunks):
+            written = torch.baddbmm(values[:, i], reads[:, i], state, alpha=-1) if betas else values[:, i]
+            out[:, i] = torch.bmm(scores[:, i], written).baddbmm_(queries[:, i], state)
+            state.mul_(decay[:, i]).baddbmm_(keys[:, i].mT, written)
+        return out.view(heads, n, e)
+
+    return torch.inference_mode()(call)
+
+
+def _torch_scores(torch: Any, rows: Sequence[Any], keys: Any, total: Any) -> list[Any]:
+    """Return sums over d of rows_i keys_j e^(total_i - total_j), for j up to i, in chunks, for each of the rows.
+
+    Halves meet at the end of the first, and so do the halves of halves.
+    """
+    flat, size, d = keys.shape
+    scores = [keys.new_zeros(flat, size, size) for _ in rows]
+    for x, made in zip(rows, scores, strict=True):
+        made.diagonal(dim1=1, dim2=2).copy_(torch.linalg.vecdot(x, keys))
+    half = size // 2
+    while half:
+        blocks = size // (2 * half)
+        early, late = total.view(-1, 2, half, d).unbind(1)
+        end = early[:, -1:]
+        columns = (keys.view(-1, 2, half, d)[:, 0] * (end - early).exp_()).mT
+        fade = (late - end).exp_()
+        for x, made in zip(rows, scores, strict=True):
+            product = torch.bmm(x.view(-1, 2, half, d)[:, 1] * fade, columns).view(flat, blocks, half, half)
+            inside = made.view(flat, blocks, 2, half, blocks, 2, half)[:, :, 1, :, :, 0]
+            inside.diagonal(dim1=1, dim2=3).copy_(product.permute(0, 2, 3, 1))
+        half //= 2
+    return scores
 
 
 def _torch_decays(torch: Any, logs: Any, size: int) -> tuple[Any, Any, Any, Any]:

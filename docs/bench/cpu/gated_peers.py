@@ -7,6 +7,7 @@ Triton; its files named naive do not, and are loaded alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -43,8 +44,9 @@ def delta(q: Any, k: Any, v: Any, logs: Any, beta: Any, both: bool = False) -> d
         calls |= {f"fla naive, chunks of {c}": _call(run, arrays, both, chunk_size=c) for c in CHUNKS}
     if peers.have("jax") and logs.ndim == 2 and q.dtype == np.float32 and q.shape[1] % max(CHUNKS) == 0:
         calls |= {f"JAX, chunks of {c}": in_jax(arrays, c, both) for c in CHUNKS}
-    if peers.have("torch") and not both and logs.ndim == 2 and q.shape[1] % max(CHUNKS) == 0:
-        calls |= {f"torch, chunks of {c}": lean.torch_delta(arrays, c) for c in CHUNKS}
+    if peers.have("torch") and not both and q.shape[1] % max(CHUNKS) == 0:
+        run = lean.torch_delta if logs.ndim == 2 else partial(lean.torch_channels, scale=q.shape[-1] ** -0.5)
+        calls |= {f"torch, chunks of {c}": run(arrays, c) for c in CHUNKS}
     if not both and _has_operator():
         calls["ONNX Runtime"] = operator("gated_delta", q, k, v, logs, beta)
     return calls
@@ -124,9 +126,10 @@ def decays(q: Any, k: Any, v: Any, logs: Any, scale: float, both: bool = False) 
         run, arrays = naive.naive_chunk_simple_gla, (q, k, v, logs)
         for c in (*CHUNKS, *BLOCKS[1:]):
             calls[f"fla naive, chunks of {c}"] = _call(run, arrays, both, chunk_size=c, scale=scale)
-    whole, arrays = logs.ndim == 2 and q.shape[1] % max(CHUNKS) == 0, (q, k, v, logs)
+    whole, arrays = q.shape[1] % max(CHUNKS) == 0, (q, k, v, logs)
     if whole and not both and peers.have("torch"):
-        calls |= {f"torch, chunks of {c}": lean.torch_decays(arrays, c, scale) for c in CHUNKS}
+        run = lean.torch_decays if logs.ndim == 2 else lean.torch_channels
+        calls |= {f"torch, chunks of {c}": run(arrays, c, scale) for c in CHUNKS}
     if whole and both and peers.have("jax"):
         calls["JAX, chunks of 32"] = lean.jax_decays(arrays, 32, scale)
     if not both and _has_operator():
