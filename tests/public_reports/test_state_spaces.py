@@ -2,6 +2,7 @@
 
 import pytest
 
+import kernattn as ka
 from kernattn.errors import ParameterError, ShapeError
 
 torch = pytest.importorskip("torch")
@@ -106,6 +107,18 @@ def test_steps_with_numbers_of_too_few_heads_are_refused(name, shape):
     arguments[name] = -torch.ones(shape)
     with pytest.raises(ShapeError, match=f"^{name} must be"):
         fla.selective_state_update(torch.zeros(2, 4, 5, 3), x, **arguments)
+
+
+def test_a_rate_that_overflowed_beside_a_step_of_zero():
+    """ohdearquant/lattice#314: e^A was infinite, its product with softplus(-200) NaN, and so was the state for good."""
+    x, b, c, state = draw((1, 6, 2, 3), (1, 6, 1, 4), (1, 6, 1, 4), (1, 2, 3, 4))
+    rates, dt, before = -torch.tensor([100.0, 0.0]).exp(), torch.full((1, 6, 2), -200.0), state.clone()
+    given_ = rates, b[:, 0], c[:, 0]
+    assert not fla.mamba_chunk_scan_combined(x, dt, rates, b, c, dt_softplus=True).any()
+    fla.selective_state_update(state, x[:, 0], dt[:, 0], *given_, dt_softplus=True)
+    assert torch.equal(state, before)
+    x, b, c = (y[0].transpose(0, 1) for y in (x, b, c))  # heads first
+    assert not ka.gates.mamba2(x, torch.zeros(2, 6), rates, b, c)["g"].any()
 
 
 def test_states_in_a_pool():

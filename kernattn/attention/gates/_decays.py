@@ -233,7 +233,8 @@ def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:
     if anywhere(dt < 0):
         raise ParameterError("dt must hold steps of at least 0, as softplus makes them; some are below")
     v = xp.astype(dt[..., None] * x, x.dtype, copy=False)
-    return {"q": c, "k": b, "v": v, "g": dt * a[..., None], "scale": 1.0}
+    rates = xp.clip(a, float(xp.finfo(a.dtype).min), None)  # -inf times a step of 0 would be NaN
+    return {"q": c, "k": b, "v": v, "g": dt * rates[..., None], "scale": 1.0}
 
 
 def _check_groups(x: Array, *rows: Array) -> None:

@@ -109,7 +109,7 @@ def mamba_chunk_scan_combined(
     if seq_idx is not None and seq_idx.shape != x.shape[:2]:
         raise ShapeError(f"seq_idx must be (batch, T), {tuple(x.shape[:2])}; got {tuple(seq_idx.shape)}")
     step = _steps(dt.to(wide), dt_bias, dt_softplus).clamp(*dt_limit)
-    rows = {"q": C.to(wide), "k": B.to(wide), "v": x.to(wide) * step[..., None], "g": step * A.to(wide)}
+    rows = {"q": C.to(wide), "k": B.to(wide), "v": x.to(wide) * step[..., None], "g": step * _rates(A, wide)}
     state = None if initial_states is None else initial_states.to(wide).mT
     varlen: tuple[Tensor, ...] = ()
     try:
@@ -245,10 +245,15 @@ def selective_state_update(
     if torch.is_grad_enabled() and before is state and any(y.requires_grad for y in (state, x, dt, A, B, C)):
         before = state.clone()  # gradients need what was there
     run, token = selective_step if torch.compiler.is_compiling() else STEP.implementation(x), x.to(wide) if later else x
-    out, after = run(before, token, step, A.to(wide), B, C, None if later else D)
+    out, after = run(before, token, step, _rates(A, wide), B, C, None if later else D)
     if after is not state:
         state.copy_(after)
     return _finish(out, token, D, z).to(x.dtype) if later else out
+
+
+def _rates(A: Tensor, wide: torch.dtype) -> Tensor:
+    """Return rates, finite even where e^A_log was not: infinity times a step of 0 would be NaN."""
+    return A.to(wide).clamp(min=torch.finfo(wide).min)
 
 
 def _why_it_grows(A: Tensor, step: Tensor) -> str:
