@@ -17,6 +17,8 @@ from kernattn.ops.selective_step import OP as STEP
 from kernattn.ops.selective_step.reference import selective_step
 from kernattn.torch.fla._layout import by_length, check_packed, sequences_of, step_in_pool
 
+LEAST = {dtype: torch.finfo(dtype).min for dtype in (torch.float32, torch.float64)}
+
 
 def mamba_chunk_scan_combined(
     x: Tensor,
@@ -253,7 +255,7 @@ def selective_state_update(
 
 def _rates(A: Tensor, wide: torch.dtype) -> Tensor:
     """Return rates, finite even where e^A_log was not: infinity times a step of 0 would be NaN."""
-    return A.to(wide).clamp(min=torch.finfo(wide).min)
+    return A.to(wide).clamp(min=LEAST[wide])
 
 
 def _why_it_grows(A: Tensor, step: Tensor) -> str:
