@@ -12,6 +12,7 @@ import numpy as np
 from bench.cpu import gradient_peers, peers
 from bench.cpu.cases import counts
 from bench.cpu.cases.inputs import elu1_map, favor, heads, normal
+from bench.cpu.gated_lean import torch_delta
 from bench.cpu.generate.ours import recurrent
 from bench.races import Case, Race
 from bench.sizes import Sizes
@@ -32,6 +33,7 @@ from kernattn.features import elu1
 from kernattn.transformer import Config, cast_params, initial_params
 
 LAYERS, WIDTH = 12, 96  # of the decoder: 85 million weights with 8 heads, more than caches hold
+SOLVED = 16  # tokens of a chunk of the delta rule in torch
 
 _Maps = Callable[[Sizes], Any]
 
@@ -147,7 +149,16 @@ def _gated(o: Sizes) -> Race:
 
     size = 4.0 * q.itemsize * o.tokens * o.dim
     flops = o.tokens * (6.0 * o.dim * o.dim + 64.0 * o.dim)
-    return Race(_beside(call, q, k, v, -np.exp(g), 1 / (1 + np.exp(beta))), Work(size, flops))
+    arrays = q, k, v, -np.exp(g), 1 / (1 + np.exp(beta))
+    others: dict[str, Call] = {}
+    if peers.have("torch") and o.n % SOLVED == 0:
+        rows = [peers.in_bfloat16(x) for x in arrays]
+
+        def cast() -> Any:
+            return torch_delta([x.float() for x in rows], SOLVED)().bfloat16()
+
+        others["torch, lean, bfloat16, cast to float32"] = cast  # of bfloat16 torch solves no system
+    return Race(_beside(call, *arrays) | others, Work(size, flops))
 
 
 def _step(o: Sizes, make: _Maps) -> Race:
