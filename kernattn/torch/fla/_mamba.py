@@ -11,10 +11,11 @@ from torch.nn.functional import pad, silu, softplus
 
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.attention import GatedState, gated_linear_attention
-from kernattn.attention._check_gates import largest
+from kernattn.attention._check_gates import FEW, largest
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.ops.selective_step import OP as STEP
 from kernattn.ops.selective_step.reference import selective_step
+from kernattn.torch._recorded import SEEN
 from kernattn.torch.fla._layout import by_length, check_packed, sequences_of, step_in_pool
 
 LEAST = {dtype: torch.finfo(dtype).min for dtype in (torch.float32, torch.float64)}
@@ -241,7 +242,7 @@ def selective_state_update(
     later = z is not None or (D is not None and D.ndim > 1)
     wide = accumulation_dtype(torch, x)
     step = _steps(dt.to(wide), dt_bias, dt_softplus)
-    if not torch.compiler.is_compiling() and (largest(A) > 0 or (not dt_softplus and largest(-step) > 0)):
+    if not torch.compiler.is_compiling() and (_above_0(A) or (not dt_softplus and _above_0(-step))):
         raise ParameterError(_why_it_grows(A, step))
     before = state.to(wide)
     if torch.is_grad_enabled() and before is state and any(y.requires_grad for y in (state, x, dt, A, B, C)):
@@ -256,6 +257,13 @@ def selective_state_update(
 def _rates(A: Tensor, wide: torch.dtype) -> Tensor:
     """Return rates, finite even where e^A_log was not: infinity times a step of 0 would be NaN."""
     return A.to(wide).clamp(min=LEAST[wide])
+
+
+def _above_0(x: Tensor) -> bool:
+    """Is a number above 0? Of few, as a step has, Python finds it sooner than a loan to NumPy."""
+    if x.numel() <= FEW and x.device.type == "cpu" and not SEEN(x):
+        return any(each > 0 for each in x.flatten().tolist())
+    return largest(x) > 0
 
 
 def _why_it_grows(A: Tensor, step: Tensor) -> str:
