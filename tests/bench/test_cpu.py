@@ -90,7 +90,7 @@ def test_gauges_do_what_they_say(work: Work, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", [name for name in DEVICE.cases if not name.startswith("gradients-")])
 def test_contestants_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name.startswith(("compiled", "window")) and find_spec("torch"):  # which takes long
+    if name.startswith(("compiled", "gated-delta", "window")) and find_spec("torch"):  # which takes long
         monkeypatch.setattr(import_module("torch"), "compile", lambda run, **how: run)
     if name in ("digits", "patches"):
         pytest.importorskip("sklearn")

@@ -22,6 +22,7 @@ from kernattn._runtime.parallel import threads
 from kernattn.bench._clock import Call
 
 CHUNKS = 16, 32, 64
+COMPILED = 512  # tokens: Inductor unrolls the loop over chunks
 BLOCKS = 64, 128, 256  # of Mamba-2 and lightning attention, whose own default is 256
 
 
@@ -32,6 +33,8 @@ def delta(q: Any, k: Any, v: Any, logs: Any, beta: Any, both: bool = False) -> d
     if peers.have("torch") and peers.have("transformers") and logs.ndim == 2:
         run = _plain(_qwen().torch_chunk_gated_delta_rule)
         calls |= {f"transformers, chunks of {c}": _call(run, arrays, both, chunk_size=c) for c in CHUNKS}
+        if not both and q.shape[1] <= COMPILED:
+            calls["transformers, compiled, chunks of 32"] = _call(peers.fused(run), arrays, both, chunk_size=32)
     known = peers.have("torch") and peers.have("transformers")
     if known and logs.ndim == 3 and find_spec("transformers.models.kimi_linear") is not None:
         kind = import_module("transformers.models.kimi_linear.modeling_kimi_linear")
