@@ -27,6 +27,7 @@ def means(q, k, v, g, gk):
     return out, state.s, token, after.z * after.peak.exp()
 
 
+@pytest.mark.slow  # of gates alone, and of functions without them, graphs are made in the usual run
 def test_one_graph_for_all_lengths(monkeypatch):
     """Also where the graph is the first to see a dtype, which it must not guard."""
     wanted = {n: means(*draw(n)) for n in (6, 70)}

@@ -228,7 +228,7 @@ def test_weights_are_routed(cls):
         (lambda: FeatureRidge(rng=0), "random_state"),
         (lambda: FeatureRidge("rbf").fit(X, Y), "'gaussian' here"),
         (lambda: FeatureRidge("Gaussian").fit(X, Y), "did you mean 'gaussian'"),
-        (lambda: FeatureRidge(np.dot).fit(X, Y), "a function of your own"),
+        (lambda: FeatureRidge(np.dot).fit(X, Y), "ka.kernels.from_function makes one"),
         (lambda: FeatureRidge(ka.kernels.Gaussian).fit(X, Y), r"Gaussian\(\) is one"),
         (lambda: FeatureRidge(estimator="nystroem").fit(X, Y), "'rpcholesky'"),
         (lambda: NystromFeatures(method="random").fit(X), "'uniform' here"),

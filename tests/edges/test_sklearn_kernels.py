@@ -168,7 +168,7 @@ def test_ways_back_that_are_refused():
 
 
 def test_kernel_functions_are_for_landmarks():
-    with pytest.raises(TypeError, match="is for NystromFeatures"):
+    with pytest.raises(TypeError, match="NystromFeatures takes its matrix"):
         RandomFeatures(rbf).fit(X)
 
 

@@ -144,6 +144,7 @@ def test_a_checkpoint_of_another_task_is_refused(modules, tiny, tmp_path):
         train.Run(replace(tiny, batch=8), "linear", 0, tmp_path).load()
 
 
+@pytest.mark.slow
 def test_images_are_drawn_and_completed(modules, tiny, digits, tmp_path):
     found = modules["generate"].model(trained(modules, tiny, "favor", tmp_path, digits))
     upper = digits[1].tokens[:12, :32]
