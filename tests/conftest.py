@@ -23,11 +23,12 @@ from xp import JAX, KINDS, backends
 os.environ.setdefault("KERNATTN_MATRIX_UNIT", "0")  # its own tests turn it on
 
 HERE = Path(__file__).parent
-USUAL_OF_JAX = 5  # of each test one case in so many: XLA compiles for every shape and dtype
+USUAL_OF_JAX = 6  # of each test one case in so many: XLA compiles for every shape and dtype
 USUAL = {  # of their many cases one in so many: the others are a denser grid of the same
     "attention/test_extremes.py::test_nan_and_infinity_stay_where_they_are_seen": 2,
-    "attention/test_extremes.py::test_the_reference_is_finite_for_every_finite_input": 2,
+    "attention/test_extremes.py::test_the_reference_is_finite_for_every_finite_input": 3,
     "attention/test_laws.py::test_all_forms_agree": 2,
+    "attention/test_laws.py::test_linear_in_the_values": 2,
     "attention/test_other_maps.py::test_the_laws_hold": 2,
     "bench/test_cpu.py::test_contestants_compute_the_same": 3,
     "cuda_ops/test_alignment.py::test_unaligned_arrays": 2,
@@ -49,15 +50,21 @@ USUAL = {  # of their many cases one in so many: the others are a denser grid of
     "cuda_ops/test_two_maps.py::test_two_maps": 2,
     "edges/test_sklearn.py::test_checks_of_arrays": 2,
     "edges/test_sklearn.py::test_checks_of_scikit_learn": 2,
-    "features/test_closed_forms.py::test_mean_and_variance": 2,
+    "features/test_closed_forms.py::test_mean_and_variance": 3,
     "features/test_combinations.py::test_maps": 2,
+    "features/test_composite.py::test_features_are_joined": 2,
     "features/test_forged_files.py::test_forgeries": 2,
     "features/test_sketches.py::test_mean_and_variance": 2,
-    "kernels/test_extremes.py::test_the_formula_at_every_size": 2,
+    "kernels/test_extremes.py::test_the_formula_at_every_size": 3,
+    "kernels/test_products.py::test_every_kernel": 2,
+    "ops/test_block_softmax.py::test_every_shape": 2,
+    "ops/test_causal.py::test_every_kind_and_shape": 2,
+    "ops/test_features_vjp.py::test_every_kind_and_shape": 2,
     "ops/test_tensor_sketch.py::test_leading_axes_kinds_and_dtypes": 2,
     "studies/test_judgements.py::test_nothing_is_claimed_of_means_that_are_not_settled": 2,
     "studies/test_presets.py::test_page": 2,
     "studies/test_sweep.py::test_a_mean_that_few_redraws_carry_has_no_interval": 3,
+    "test_torch_wrong_calls.py::test_a_graph_refuses_what_a_call_refuses": 2,
 }
 FIRST = {"ops": 3, "cuda_ops": 2, "studies": 1}  # groups of tests, others 0
 LONG = (  # of few tests
