@@ -125,14 +125,6 @@ def _pull_attend(
     return in_units_of(state, of_sums), dq
 
 
-def _pull_softmax(
-    way: Way, given: tuple[Any, ...], kept: tuple[Any, ...], cotangents: tuple[Any, ...]
-) -> tuple[Any, ...]:
-    """Return the cotangents of exact attention, whose pullback takes what is added to pairs last."""
-    *rest, pairs = given
-    return way(block_softmax_vjp.OP, rest[0])(*rest, *kept, *cotangents, pairs)  # type: ignore[no-any-return]
-
-
 RECORDS = {
     record.name: record
     for record in (
@@ -203,7 +195,6 @@ RECORDS = {
                 out("q k v"),
                 Output("lse", "array", ("n",), ("q", "k", "v"), "v", wide=True, kept=True),
             ),
-            pull=_pull_softmax,
         ),
         Record(
             "gated", gated.OP, gated_vjp.OP, "v",

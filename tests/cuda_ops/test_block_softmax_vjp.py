@@ -22,7 +22,7 @@ def problem(cupy, dtype, lead, key_lead, n, length, d, e, plan, masked):
     out, lse = block_softmax(q, k, v, d**-0.5, plan, mask)
     g = rng.normal(size=out.shape)
     g[..., n // 2, :] = 0
-    return q, k, v, d**-0.5, plan, mask, None, out, lse, array(cupy, g, dtype), None
+    return q, k, v, d**-0.5, plan, mask, None, None, out, lse, array(cupy, g, dtype), None
 
 
 def check(given, dtype):

@@ -150,7 +150,7 @@ def pulled(cupy, name, dtype, biased=True):
     rng = np.random.default_rng(6)
     g, of_lse = rng.normal(size=out.shape), rng.normal(size=lse.shape) * (np.arange(N) % 9 > 0)
     g[..., ::9, :] = 0
-    return q, k, v, 0.5, plan, *more, out, lse, array(cupy, g, dtype), cupy.asarray(of_lse.astype(lse.dtype))
+    return q, k, v, 0.5, plan, *more, None, out, lse, array(cupy, g, dtype), cupy.asarray(of_lse.astype(lse.dtype))
 
 
 BACK = [(*kind, name) for name in PLANS for kind in KINDS]
@@ -175,7 +175,7 @@ def test_cotangents(cupy, dtype, biased, name):
 
 def test_cotangents_are_blind_to_what_is_not_seen(cupy):
     """A key that is NaN spoils the rows that see it, which then ask nothing of the others."""
-    q, k, v, scale, plan, keep, bias, _, _, g, _ = pulled(cupy, "union of orders", "float32")
+    q, k, v, scale, plan, keep, bias, _, _, _, g, _ = pulled(cupy, "union of orders", "float32")
     may, at = seen(plan)[0], 40
     asks = ~may[:, at]
     g = g * cupy.asarray(asks[:, None].astype(np.float32))
@@ -183,7 +183,7 @@ def test_cotangents_are_blind_to_what_is_not_seen(cupy):
     rough[1][:, at] = np.nan
     rough[2][:, at] = np.nan
     clean, found = (
-        block_softmax_vjp(*x, scale, plan, keep, bias, *block_softmax(*x, scale, plan, keep, bias), g, None)
+        block_softmax_vjp(*x, scale, plan, keep, bias, None, *block_softmax(*x, scale, plan, keep, bias), g, None)
         for x in (given, rough)
     )
     for x, y in zip(found[:5], clean[:5], strict=True):
@@ -196,7 +196,7 @@ def test_a_key_that_a_part_lists_twice_is_told_twice(cupy):
     q, k, v, g = (
         array(cupy, np.random.default_rng(i).normal(size=(n, 5)), "float32") for i, n in enumerate((20, 30, 30, 20))
     )
-    given = q, k, v, 0.5, plan, None, None, *block_softmax(q, k, v, 0.5, plan, None), g, None
+    given = q, k, v, 0.5, plan, None, None, None, *block_softmax(q, k, v, 0.5, plan, None), g, None
     agree(block_softmax_vjp(*given)[:3], reference.block_softmax_vjp(*map(wide, given))[:3], "float32")
 
 
@@ -205,7 +205,7 @@ def test_a_bias_alone(cupy):
     given = [cupy.asarray(x) for x in (keep, bias)]
     found = block_softmax(q, k, v, 0.5, CAUSAL, *given)
     check(CAUSAL, (q, k, v), found, "float32", keep, bias)
-    more = q, k, v, 0.5, CAUSAL, *given, *found, found[0], None
+    more = q, k, v, 0.5, CAUSAL, *given, None, *found, found[0], None
     pulled, wanted = block_softmax_vjp(*more), reference.block_softmax_vjp(*map(wide, more))
     agree((*pulled[:3], pulled[4]), (*wanted[:3], wanted[4]), "float32")
 

@@ -32,7 +32,7 @@ def pulled(q, k, v, g, scale, plan, mask=None, backend="cpu", wide=False, bias=N
     out, lse = FORWARD.implementation(q, "cpu")(q, k, v, scale, plan, mask, bias)
     if wide:
         q, k, v, bias, out, lse, g, h = (x if x is None else x.astype("f8") for x in (q, k, v, bias, out, lse, g, h))
-    return OP.implementation(q, backend)(q, k, v, scale, plan, mask, bias, out, lse, g, h)[:5]
+    return OP.implementation(q, backend)(q, k, v, scale, plan, mask, bias, None, out, lse, g, h)[:5]
 
 
 def agree(found, wanted, q, tolerance):

@@ -122,7 +122,7 @@ def test_cotangents_have_the_bits_of_rounded_ones(op, dtype):
     if op == "exact":
         parts = (ka.patterns.sinks(2) | ka.patterns.local(5, 0)).plan(45)
         out, lse = block_softmax(q, k, v, 0.5, parts, mask)
-        run, given = block_softmax_vjp, (q, k, v, 0.5, parts, mask, None, out, lse, g, None)
+        run, given = block_softmax_vjp, (q, k, v, 0.5, parts, mask, None, None, out, lse, g, None)
     elif op == "features":
         run, given = features_vjp, (q, spec, rng.standard_normal((2, 3, 45, 24)).astype(dtype), True)
     elif op in ("decay", "pair"):

@@ -44,7 +44,7 @@ def problem(dtype="float64", seed=0):
 
 def pulled(q, k, v, g, scale, plan, mask, bias, h, backend):
     out, lse = FORWARD.implementation(q, backend)(q, k, v, scale, plan, mask, bias)
-    return OP.implementation(q, backend)(q, k, v, scale, plan, mask, bias, out, lse, g, h)[:5]
+    return OP.implementation(q, backend)(q, k, v, scale, plan, mask, bias, None, out, lse, g, h)[:5]
 
 
 def seen_by(plan):

@@ -32,8 +32,8 @@ TOKENS = 1 << 20  # that far rows see, at a time
 
 
 def block_softmax_vjp(
-    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None, out: Array,
-    lse: Array, g: Array, g_lse: Array | None, score_bias: Array | None = None,
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None,
+    score_bias: Array | None, out: Array, lse: Array, g: Array, g_lse: Array | None,
 ) -> tuple[Array, Array, Array, Array, Array | None, Array | None]:  # fmt: skip
     dtype = accumulation(q)
     how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize, lead_of(score_bias))

@@ -62,17 +62,17 @@ def _lists_twice(plan: Plan) -> bool:
 
 
 def block_softmax_vjp(
-    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None, out: Array,
-    lse: Array, g: Array, g_lse: Array | None, score_bias: Array | None = None,
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None,
+    score_bias: Array | None, out: Array, lse: Array, g: Array, g_lse: Array | None,
 ) -> tuple[Array, Array, Array, Array, Array | None, Array | None]:  # fmt: skip
     if score_bias is not None or _lists_twice(plan):  # sums of blocks that run side by side would meet
-        return reference.block_softmax_vjp(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, g_lse, score_bias)
+        return reference.block_softmax_vjp(q, k, v, scale, plan, key_mask, key_bias, score_bias, out, lse, g, g_lse)
     xp = namespace(q=q)
     if g_lse is not None:  # a score counts as a value of 1, whose output is held at 0
         one, none = xp.ones_like(v[..., :1]), xp.zeros_like(out[..., :1])
         more = xp.astype(g_lse, g.dtype)[..., None]
         v, out, g = (xp.concat(pair, axis=-1) for pair in ((v, one), (out, none), (g, more)))
-        dq, dk, dv, *rest = block_softmax_vjp(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, None)
+        dq, dk, dv, *rest = block_softmax_vjp(q, k, v, scale, plan, key_mask, key_bias, None, out, lse, g, None)
         return dq, dk, dv[..., :-1], *rest
     parts, biased, device, dtype = plan.kind == "parts", key_bias is not None, runtime.limits(), dtype_name(q)
     if key_bias is not None:

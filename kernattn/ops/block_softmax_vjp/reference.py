@@ -28,11 +28,11 @@ def block_softmax_vjp(
     plan: Plan,
     key_mask: Array | None,
     key_bias: Array | None,
+    score_bias: Array | None,
     out: Array,
     lse: Array,
     g: Array,
     g_lse: Array | None,
-    score_bias: Array | None = None,
 ) -> tuple[Array, Array, Array, Array, Array | None, Array | None]:
     """Return the cotangents of q, k, v, the scale and the biases."""
     xp = namespace(q=q)

@@ -70,7 +70,7 @@ def pull_parts(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangent
     signed = g if host and (z > 0).all() else g * sign(xp, z)[..., None]
     bias = None if given.near_bias is None else xp.astype(given.near_bias, wide, copy=False)[..., None]
     dq, dk, dv, *_ = parts.block_softmax_vjp(
-        given.q, given.k, given.v, given.scale, given.within, given.key_mask, None, out,
+        given.q, given.k, given.v, given.scale, given.within, given.key_mask, None, None, out,
         log if bias is None else log - bias, signed, None,
     )  # fmt: skip
     q_numbers: MapCotangent | None = None
