@@ -70,8 +70,7 @@ def _add_preset(studies: Any, name: str, preset: Any) -> None:
         metavar="W",
         help="processes of one thread each (default: one per core); 0 measures in this one",
     )
-    if preset.data:
-        add("--data", type=Path, metavar="FILE", help=preset.data)
+    add("--data", type=Path, metavar="FILE", help=preset.data or argparse.SUPPRESS)
     add(
         "--set",
         type=axis,
@@ -141,7 +140,7 @@ def _preset(options: argparse.Namespace) -> None:
             precision=options.precision,
             draws=options.draws,
             axes=axes,
-            data=getattr(options, "data", None),
+            data=options.data,
             workers=threads() if options.workers is None else options.workers,
             progress=None,
         )

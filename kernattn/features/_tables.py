@@ -76,7 +76,7 @@ def _read_packed(path: Path, member: str | None) -> Table:
     with _open(path) as whole, ZipFile(whole) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         if member is None and len(names) != 1:
-            raise ParameterError(f"member must say which array of {path} is meant, one of {', '.join(names)}")
+            raise ParameterError(f"{path} holds the arrays {', '.join(names)}: name one as member, or save it alone")
         name = names[0] if member is None else member
         if name not in names:
             raise ParameterError(f"member must be one of {', '.join(names)}, the arrays of {path}; got {shown(name)}")

@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+from kernattn.cli import main
 from kernattn.errors import FileFormatError, KernattnError, ParameterError, ShapeError
 from kernattn.studies import PRESETS, study
-from kernattn.studies._own_rows import draw_rows, name_rows
+from kernattn.studies._own_rows import draw_rows, name_rows, read_targets
+from kernattn.studies._presets.attention.tokens import own_tokens
+from kernattn.studies._presets.learned import _cut_own
 from kernattn.studies._worker import find_sweep
 
 
@@ -29,7 +32,9 @@ def test_rows_are_those_of_the_file(rows, tmp_path):
     assert name_rows(path.with_name("other.npy")).split("-")[1] != name_rows(path).split("-")[1]
 
 
-@pytest.mark.parametrize(("name", "axis"), [("nystrom", "rows"), ("spectral", "source")])
+@pytest.mark.parametrize(
+    ("name", "axis"), [("nystrom", "rows"), ("spectral", "source"), ("polynomial-sketch", "inputs")]
+)
 def test_a_study_measures_them(rows, name, axis):
     path, _ = rows
     axes = {"m": [16]}
@@ -59,6 +64,76 @@ def test_a_file_of_other_rows_is_refused_before_any_work(tmp_path, content, erro
     assert not (tmp_path / "out").exists()
 
 
-def test_a_study_without_rows_says_which_have_them(tmp_path):
-    with pytest.raises(KernattnError, match="the study tails takes no data, as attention, spectral, nystrom, mechan"):
-        study("tails", tmp_path, data="mine.npy")
+TOKENS = ("attention-error", "redraw", "estimators", "learned", "time-to-error")
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_a_study_of_attention_takes_rows_as_queries_keys_and_values(rows, tmp_path, name):
+    path, x = rows
+    np.savez(tmp_path / "mine.npz", q=x, k=x, v=x)
+    np.savez(tmp_path / "other.npz", q=x, k=x, v=-x)
+    files = (path, tmp_path / "mine.npz", tmp_path / "other.npz")
+    sweeps = [find_sweep(PRESETS[name].sweep, {"quick": True, "data": str(file)}) for file in files]
+    first, second, third = ([cell.name for cell in each.cells()] for each in sweeps)
+    assert first == second
+    assert not set(first) & set(third)
+    if name in ("redraw", "estimators"):  # the others run compiled loops
+        cell = sweeps[0].cells()[0]
+        found, again = (each.trial(cell, each.generator(cell, 0)) for each in sweeps[:2])
+        for field, value in found.items():
+            assert np.isfinite(value).all()
+            np.testing.assert_array_equal(value, again[field])
+
+
+def test_rows_that_a_fit_saw_do_not_judge_it(rows):
+    tokens = own_tokens(rows[0], 2**31, 0)
+    fitted, judged = _cut_own(tokens, "mine", 130, 3)
+    assert len(fitted[0]) == len(judged[0]) == 130
+    np.testing.assert_array_equal(np.sort(np.concatenate([fitted[0], judged[0]]), axis=0), np.sort(rows[1], axis=0))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_regression_learns_the_last_column_or_y(tmp_path, packed):
+    x = np.random.default_rng(1).standard_normal((80, 3))
+    path = tmp_path / f"mine.{'npz' if packed else 'csv'}"
+    if packed:
+        np.savez(path, x=x[:, :2], y=x[:, 2])
+    else:
+        np.savetxt(path, x, delimiter=",", fmt="%.17g")
+    found = read_targets(path)
+    np.testing.assert_array_equal(found.x, x[:, :2])
+    np.testing.assert_array_equal(found.y, x[:, 2:])
+    sweep = find_sweep(PRESETS["regression"].sweep, {"quick": True, "data": str(path)})
+    assert sweep.axes["data"] == (found.name,)
+    cell = sweep.cells()[0]
+    assert np.isfinite(sweep.trial(cell, sweep.generator(cell, 0))["error"]).all()
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (np.eye(80), np.ones(80), "rows that differ; all are alike"),
+        (np.eye(80), np.eye(80), r"must hold x \(n, d\) and y \(n,\); got shapes \(80, 80\) and \(80, 80\)"),
+        (np.eye(80), np.arange(79), r"got shapes \(80, 80\) and \(79, 1\)"),
+        (np.eye(63), np.arange(63), "at least 64 rows for this study; got 63"),
+        (np.eye(80).astype(str), np.arange(80), "x has shape .* and dtype <U"),
+    ],
+)
+def test_targets_that_cannot_be_learnt_are_refused(tmp_path, x, y, message):
+    np.savez(tmp_path / "mine.npz", x=x, y=y)
+    with pytest.raises(KernattnError, match=message):
+        study("regression", tmp_path / "out", quick=True, data=tmp_path / "mine.npz")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if not preset.data])
+def test_a_study_whose_inputs_are_no_rows_says_which_have_them(tmp_path, capsys, name):
+    assert main(["study", name, "--data", "mine.npy", "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert f"the study {name} takes no data, for it measures {PRESETS[name].made}; attention, " in said
+    assert "spectral, polynomial-sketch, nystrom, regression" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_study_takes_data_or_says_what_it_measures_at():
+    assert all(bool(preset.data) != bool(preset.made) for preset in PRESETS.values())

@@ -5,7 +5,7 @@ import pytest
 
 from kernattn.errors import ParameterError
 from kernattn.studies import PRESETS, study
-from kernattn.studies._presets.polynomial_sketch.measure import pairs
+from kernattn.studies._presets.polynomial_sketch.measure import pairs_of
 from kernattn.studies._presets.polynomial_sketch.settled import collisions_settled, squares_settled
 
 pytest.importorskip("matplotlib")
@@ -16,7 +16,7 @@ COSINES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @pytest.mark.parametrize("inputs", ["spread", "sparse", "digits"])
 def test_pairs_are_unit_rows_under_these_cosines(inputs):
-    x, y = pairs(inputs)
+    x, y = pairs_of(inputs)
     for rows in (x, y):
         np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0, rtol=1e-12)
     np.testing.assert_allclose(np.sum(x * y, axis=1), COSINES, atol=1e-3 if inputs == "digits" else 1e-12)

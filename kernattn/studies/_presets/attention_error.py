@@ -10,12 +10,13 @@ import numpy as np
 from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.attention import linear_attention, softmax_attention
+from kernattn.errors import ParameterError
 from kernattn.features import random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, median_and_ci
 from kernattn.studies import _panels as panels
 from kernattn.studies._palette import GREY, look_of
-from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, count_lower, name_ties, pair
 from kernattn.studies._records import Record, names, select, spell, with_intervals
 from kernattn.studies._sweep import Cell, Sweep
@@ -36,10 +37,18 @@ def sweep(**asked: Any) -> Sweep:
         "m": (16, 32, 64, 128, 256),
     }
     small = {"length": (256,), "scale": (0.5, 1.0), "estimator": ("trigonometric", "positive"), "m": (16, 256)}
+    own = options.choose_tokens()
+    if own is not None:
+        full = {"source": (own.label,)} | full | {"length": (min(4096, len(own.k)),), "scale": (1.0,)}
+        small |= {"length": (min(256, len(own.k)),), "scale": (1.0,)}
+    chosen = options.choose_axes(full, small, {} if own is None else {"source": (own.label,)})
+    if own is not None and max(chosen["length"]) > len(own.k):
+        raise ParameterError(f"length must be at most {len(own.k)}, the keys of the file; got {max(chosen['length'])}")
 
     @lru_cache(maxsize=64)
     def problem(seed: int, length: int, scale: float) -> tuple[Float64, Float64, Float64, Float64]:
-        q, k, v = np.random.default_rng(seed).standard_normal((3, length, DIM))
+        rng = np.random.default_rng(seed)
+        q, k, v = rng.standard_normal((3, length, DIM)) if own is None else own.draw(length, rng)
         q, k = scale * q, scale * k
         return q, k, v, softmax_attention(q, k, v)
 
@@ -47,7 +56,8 @@ def sweep(**asked: Any) -> Sweep:
         inputs, draw = (int(part) for part in rng.integers(2**63, size=2))
         q, k, v, exact = problem(inputs, cell["length"], cell["scale"])
         data = np.concatenate([q, k])
-        phi = random_features(KERNEL, DIM, cell["m"], cell["estimator"], cell["projection"], data=data, rng=draw)
+        dim, m = q.shape[1], cell["m"]
+        phi = random_features(KERNEL, dim, m, cell["estimator"], cell["projection"], data=data, rng=draw)
         return {
             "mse": attention_mse(linear_attention(q, k, v, phi), exact),
             "uniform": attention_mse(v.mean(axis=0), exact),
@@ -55,7 +65,7 @@ def sweep(**asked: Any) -> Sweep:
 
     return Sweep(
         "attention-error",
-        options.choose_axes(full, small),
+        chosen,
         trial,
         paired=("scale", "estimator", "projection", "m"),
         stop=options.stop(15, of="over_uniform"),
@@ -147,4 +157,5 @@ ATTENTION_ERROR = Preset(
             shows="err less than",
         )
     },
+    data=TOKENS_OF_ONES_OWN,
 )

@@ -252,4 +252,5 @@ CAPACITY = Preset(
             shows="recalls more pairs",
         ),
     },
+    made="chosen numbers of pairs in a state",
 )

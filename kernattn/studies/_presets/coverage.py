@@ -248,4 +248,5 @@ COVERAGE = Preset(
             shows="as often as they say, inside",
         )
     },
+    made="functions that are drawn over a square",
 )

@@ -162,4 +162,5 @@ DTYPE = Preset(
             shows="errors grow with n",
         )
     },
+    made="sequences of chosen lengths, and the digits of running sums",
 )

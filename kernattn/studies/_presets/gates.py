@@ -288,4 +288,5 @@ GATED_DIGITS = Preset(
             shows="for (?:chunks|kernattn)",
         )
     },
+    made="gates of chosen strengths",
 )

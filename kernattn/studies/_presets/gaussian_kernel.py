@@ -272,4 +272,5 @@ GAUSSIAN_KERNEL = Preset(
             shows="positive features, d = .* mean estimate",
         ),
     },
+    made="pairs of rows at chosen distances",
 )

@@ -192,4 +192,5 @@ INDEPENDENCE = Preset(
             shows="true nulls",
         )
     },
+    made="rows of which it chooses whether they depend",
 )

@@ -11,13 +11,14 @@ import numpy as np
 from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.attention import linear_attention, softmax_attention
+from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap, fit, random_features, recommend
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, median_and_ci
 from kernattn.studies import _panels as panels
 from kernattn.studies._palette import GREY, series
-from kernattn.studies._presets.attention.tokens import DIM, SOURCES, shipped_tokens
-from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.attention.tokens import SOURCES, Tokens, shipped_tokens
+from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, count_below
 from kernattn.studies._records import ENDS, Record, names, select, with_intervals
 from kernattn.studies._sweep import Cell, Sweep
@@ -32,31 +33,43 @@ Three = tuple[Float64, Float64, Float64]
 def sweep(**asked: Any) -> Sweep:
     """Return the design: in every redraw other rows and another start, and the same rows for the random map."""
     options = Options(**asked)
-    full = {
+    full: dict[str, Any] = {
         "source": ("china", "flower"),
         "temperature": (2.0, 0.5),
         "m": (16, 64),
         "rows": (32, 128, 512, 4096),
         "kind": ("hedgehog",),
     }
-    small = {"source": ("china",), "temperature": (1.0,), "m": (16,), "rows": (64,)}
-    allowed = {"source": tuple(SOURCES), "kind": ("hedgehog", "exponential", "omega")}
+    small: dict[str, Any] = {"source": ("china",), "temperature": (1.0,), "m": (16,), "rows": (64,)}
+    own = options.choose_tokens()
+    known = tuple(SOURCES) if own is None else (own.label,)
+    if own is not None:
+        full["source"] = small["source"] = known
+        most = len(own.k) - _held(own)
+        full["rows"], small["rows"] = (tuple(n for n in axes["rows"] if n <= most) or (most,) for axes in (full, small))
+    chosen = options.choose_axes(full, small, {"source": known, "kind": ("hedgehog", "exponential", "omega")})
+    if own is not None and max(chosen["rows"]) > most:
+        raise ParameterError(f"rows must be at most {most}, for the file's others judge; got {max(chosen['rows'])}")
+    cut = _cut if own is None else partial(_cut_own, own)
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
-        kernel = Softmax(scale=DIM**-0.5 / cell["temperature"])
         seed, start = (int(part) for part in rng.integers(2**31, size=2))
-        (q, k, _), held = _cut(cell["source"], cell["rows"], seed)
-        _, other = _cut(SHIFTED[cell["source"]], 0, seed)
+        (q, k, _), held = cut(cell["source"], cell["rows"], seed)
+        judged = {"": held}
+        if own is None:
+            judged["shifted_"] = _cut(SHIFTED[cell["source"]], 0, seed)[1]
+        dim = q.shape[1]
+        kernel = Softmax(scale=dim**-0.5 / cell["temperature"])
         began = process_time()
         with catch_warnings():
             simplefilter("ignore", UserWarning)  # of few rows, and of fits that do not help: both are measured here
             phi = fit(kernel, (q, k), cell["m"], kind=cell["kind"], rng=start)
         seconds = process_time() - began
         name = recommend((q, k), kernel, cell["m"], ["orthogonal"], start).best.estimator
-        drawn = random_features(kernel, DIM, cell["m"], name, data=(q, k), rng=start)
+        drawn = random_features(kernel, dim, cell["m"], name, data=(q, k), rng=start)
         draws = [drawn.redraw(rng) for _ in range(DRAWS)]
         fields: dict[str, Any] = {"cost": seconds, "helps": float(hasattr(phi, "random_error"))}
-        for what, rows in (("", held), ("shifted_", other)):
+        for what, rows in judged.items():
             mine = _error(phi, kernel, rows)
             theirs = np.exp(np.mean([np.log(_error(each, kernel, rows)) for each in draws]))
             fields |= {f"{what}error": mine, f"{what}random": theirs, f"{what}ratio": mine / theirs}
@@ -64,7 +77,7 @@ def sweep(**asked: Any) -> Sweep:
 
     return Sweep(
         "learned",
-        options.choose_axes(full, small, allowed),
+        chosen,
         trial,
         paired=SETTING,
         stop=options.stop(8, 6, of="error"),
@@ -80,6 +93,22 @@ def _cut(source: str, rows: int, seed: int) -> tuple[Three, Three]:
     at = np.random.default_rng(seed).permutation(rows + HELD)
     q, k, v = (part[at] for part in (tokens.q, tokens.k, tokens.v))
     return (q[:rows], k[:rows], v[:rows]), (q[rows:], k[rows:], v[rows:])
+
+
+def _held(own: Tokens) -> int:
+    """Return how many tokens of a file judge: half of them at most."""
+    if len(own.q) != len(own.k) or len(own.k) < 64:
+        raise ShapeError(f"this study takes as many queries as keys, at least 64; got {len(own.q)} and {len(own.k)}")
+    return min(HELD, len(own.k) // 2)
+
+
+def _cut_own(own: Tokens, source: str, rows: int, seed: int) -> tuple[Three, Three]:
+    """Return as many tokens of a file as are asked for, and others that judge."""
+    del source
+    at = np.random.default_rng(seed).permutation(len(own.k))
+    fitted, judged = at[:rows], at[len(at) - _held(own) :]
+    first, second = ((own.q[i], own.k[i], own.v[i]) for i in (fitted, judged))
+    return first, second
 
 
 def _error(phi: FeatureMap, kernel: Softmax, rows: Three) -> float:
@@ -102,10 +131,11 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     judged = []
     for source in names(records, "source"):
         here = select(records, source=source)
-        for field, claim in (
-            ("ratio", f"a fit errs less than the best random map on rows of {source} that it never saw"),
-            ("shifted_ratio", f"a fit to {source} errs less than the random map on rows of {SHIFTED[source]}"),
-        ):
+        claims = {"ratio": f"a fit errs less than the best random map on rows of {source} that it never saw"}
+        if source in SHIFTED:
+            other = SHIFTED[source]
+            claims["shifted_ratio"] = f"a fit to {source} errs less than the random map on rows of {other}"
+        for field, claim in claims.items():
             low, high = (np.log(panels.read_field(here, f"{field}{end}")) for end in ENDS[1:])
             ratio = Ratio("the ratio of squared errors", [Estimate.of(r, field, _place(r)) for r in here])
             tally = count_below(0.0, low, high, here[0]["draws"])
@@ -120,6 +150,9 @@ def _place(record: Record) -> str:
 
 def draw_error(records: Sequence[Record], ax: Any, what: str = "") -> None:
     """Draw errors over the fitting rows, a line for each m: of the fit, and dashed of the random map."""
+    if f"{what}error" not in records[0]:  # of a file there are no other data
+        ax.set_axis_off()
+        return
     temperature = names(records, "temperature")[-1]
     here = select(records, temperature=temperature, kind=names(records, "kind")[0])
     rows = sorted(names(here, "rows"))
@@ -172,4 +205,5 @@ LEARNED = Preset(
             "What a fit costs", "Medians of CPU seconds, with 95% intervals; dotted: ten", draw_seconds, by="source"
         ),
     },
+    data=TOKENS_OF_ONES_OWN,
 )

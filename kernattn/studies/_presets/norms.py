@@ -235,4 +235,5 @@ NORMS = Preset(
             shows="the error is that of rounding",
         )
     },
+    made="rows of chosen norms",
 )

@@ -12,7 +12,8 @@ from kernattn._runtime.checks import one_of, shown
 from kernattn.errors import ParameterError
 from kernattn.features import ESTIMATORS
 from kernattn.projections import resolve
-from kernattn.studies._own_rows import draw_rows, name_rows
+from kernattn.studies._own_rows import draw_rows, name_rows, read_rows
+from kernattn.studies._presets.attention.tokens import Tokens, own_tokens
 from kernattn.studies._presets.verdict import Verdict, Word
 from kernattn.studies._records import Record
 from kernattn.studies._sweep import Stop, plain_values
@@ -20,6 +21,8 @@ from kernattn.studies._sweep import Stop, plain_values
 DrawRows = Callable[[str, int, int], Float64]
 """Rows of a name, so many, by a seed."""
 ROWS_OF_ONES_OWN = "rows (n, d) of your own: .npy, .npz, .csv or .tsv"
+TOKENS_OF_ONES_OWN = "q (n, d), k (l, d) and v (l, e) of your own as .npz, or rows (n, d) as .npy, .csv or .tsv"
+MOST = 2**31  # rows that a file may have
 FEW = 3  # verdicts that a caption repeats
 
 
@@ -67,6 +70,7 @@ class Preset:
     formula: str = ""  # in TeX; empty where nothing has a closed form: test errors on data, and CPU times
     expected: Mapping[str, float] = field(default_factory=dict)
     data: str = ""  # what a file holds that it takes in place of its own data
+    made: str = ""  # what it measures at, where no file can stand for it
     page: Callable[[Sequence[Record], Sequence[str]], str] | None = None  # summary.md, of records and files of figures
 
     def sentences(self, records: Sequence[Record]) -> list[str]:
@@ -98,16 +102,26 @@ class Options(NamedTuple):
         chosen = {axis: _like(axis, full[axis], values, allowed.get(axis)) for axis, values in given.items()}
         return {**full, **(small if self.quick else {}), **chosen}
 
-    def choose_rows(self, own: tuple[str, ...], draw: DrawRows, count: int) -> tuple[tuple[str, ...], DrawRows]:
+    def choose_rows(
+        self, own: tuple[str, ...], draw: DrawRows, count: int, fewer: bool = False
+    ) -> tuple[tuple[str, ...], DrawRows]:
         """Return the names of rows, and how they are drawn by name: a preset's own, or those of the given file.
 
-        The file must have `count` rows.
+        The file must have `count` rows; with `fewer`, a draw of more takes those that it has.
         """
         if self.data is None:
             return own, draw
         path = Path(self.data)
         draw_rows(path, count, 0)
-        return (name_rows(path),), lambda name, count, seed: draw_rows(path, count, seed)
+        there = len(read_rows(path)) if fewer else MOST
+        return (name_rows(path),), lambda name, count, seed: draw_rows(path, min(count, there), seed)
+
+    def choose_tokens(self, queries: int | None = None, keys: int | None = None) -> Tokens | None:
+        """Return at most so many tokens of the given file, drawn at random, or None without a file."""
+        if self.data is None:
+            return None
+        tokens = own_tokens(Path(self.data), MOST if queries is None else queries, self.seed)
+        return tokens if keys is None else tokens.fewer(keys, self.seed)
 
     def stop(self, full: int, quick: int | None = None, of: str | None = None) -> Stop:
         """Return how often to redraw: as asked, else so often in the full and in the quick form.

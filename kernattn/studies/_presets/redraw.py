@@ -19,7 +19,7 @@ from kernattn.projections import Iid
 from kernattn.studies import _panels as panels
 from kernattn.studies._means import means
 from kernattn.studies._palette import GREY, look_of
-from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Tally, Verdict
 from kernattn.studies._records import ENDS, Record, names, select, spell, with_ends, with_intervals
 from kernattn.studies._sweep import Cell, Sweep
@@ -29,7 +29,7 @@ QUERIES, KEYS, DIM, VALUES = 32, 256, 16, 8
 
 
 class Problem(NamedTuple):
-    """Normal inputs times a scale, normal values, and the outputs of exact attention."""
+    """Inputs times a scale, values, and the outputs of exact attention."""
 
     q: Float64
     k: Float64
@@ -48,18 +48,24 @@ def sweep(**asked: Any) -> Sweep:
     }
     small = {"scale": (0.25, 1.0), "estimator": ("positive", "trigonometric"), "projection": ("iid",), "m": (16, 64)}
     redraws = tuple(2**i for i in range(6 if options.quick else 9))
+    own = options.choose_tokens(QUERIES, KEYS)
+    if own is not None:
+        full = {"source": (own.label,)} | full | {"scale": (1.0,)}
+        small["scale"] = (1.0,)
 
     @lru_cache(maxsize=8)
     def problem(scale: float) -> Problem:
         rng = np.random.default_rng(options.seed)
         q, k, v = (rng.standard_normal(shape) for shape in ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUES)))
+        if own is not None:
+            q, k, v = own.q, own.k, own.v
         return Problem(scale * q, scale * k, v, softmax_attention(scale * q, scale * k, v))
 
     @lru_cache(maxsize=1)
     def phi(cell: Cell) -> FeatureMap:
         given = problem(cell["scale"])
         return random_features(
-            KERNEL, DIM, cell["m"], cell["estimator"], cell["projection"], data=(given.q, given.k), rng=0
+            KERNEL, given.q.shape[1], cell["m"], cell["estimator"], cell["projection"], data=(given.q, given.k), rng=0
         )
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
@@ -88,7 +94,7 @@ def sweep(**asked: Any) -> Sweep:
 
     return Sweep(
         "redraw",
-        options.choose_axes(full, small),
+        options.choose_axes(full, small, {} if own is None else {"source": (own.label,)}),
         trial,
         facts,
         paired=("scale", "estimator", "projection", "m"),
@@ -280,7 +286,7 @@ REDRAW = Preset(
     figures={
         "redraws": Figure(
             "The error of averaged outputs over the number of redraws",
-            "Fewest features; medians over trials with 95% intervals; normal queries and keys times the scale",
+            "Fewest features; medians over trials with 95% intervals; queries and keys times the scale",
             draw_over_redraws,
             by="scale",
             shows="outputs averaged over",
@@ -293,4 +299,5 @@ REDRAW = Preset(
             shows="the floor of",
         ),
     },
+    data=TOKENS_OF_ONES_OWN,
 )

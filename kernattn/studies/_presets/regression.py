@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from kernattn.features import FeatureMap, nystrom, random_features
 from kernattn.kernels import Gaussian
 from kernattn.studies._images import digits
 from kernattn.studies._means import mean_interval
+from kernattn.studies._own_rows import TARGETS_OF_ONES_OWN, read_targets
 from kernattn.studies._palette import GREY, UNIFORM, Look, arrangement, series
 from kernattn.studies._panels import draw_interval, set_plain
 from kernattn.studies._presets.preset import Figure, Options, Preset
@@ -50,12 +52,18 @@ def sweep(**asked: Any) -> Sweep:
     options = Options(**asked)
     full = {"data": tuple(DATA), "map": MAPS}
     small = {"data": ("diabetes", "digits_class"), "map": ("iid", "orthogonal", "uniform")}
-    chosen = options.choose_axes(full, small, {"data": DATA, "map": MAPS})
-    features = QUICK_FEATURES if options.quick else FEATURES
+    own = None if options.data is None else read_targets(Path(options.data))
+    known = tuple(DATA) if own is None else (own.name,)
+    if own is not None:
+        full["data"] = small["data"] = known
+    chosen = options.choose_axes(full, small, {"data": known, "map": MAPS})
+    features: tuple[float, ...] = QUICK_FEATURES if options.quick else FEATURES
+    if own is not None:
+        features = tuple(m for m in features if m < own.train)
 
     @lru_cache(maxsize=128)
     def problem(name: str, split: int) -> Problem:
-        return _problem(name, split)
+        return _problem(*_rows(name), DATA[name], split) if own is None else _problem(own.x, own.y, own.train, split)
 
     @lru_cache(maxsize=128)
     def fit(given: str, name: str, split: int, draw: int) -> Float64:
@@ -83,13 +91,12 @@ def sweep(**asked: Any) -> Sweep:
     )
 
 
-def _problem(name: str, split: int) -> Problem:
+def _problem(x: Float64, y: Float64, train: int, split: int) -> Problem:
     """Split the rows, standardise them, and choose lengthscale and ridge by leave-one-out errors of the exact one."""
     from scipy.spatial.distance import pdist
 
-    x, y = _rows(name)
     order = np.random.default_rng(split).permutation(len(x))
-    seen, held = order[: DATA[name]], order[DATA[name] : DATA[name] + TEST]
+    seen, held = order[:train], order[train : train + TEST]
     spread = x[seen].std(axis=0)
     x = (x - x[seen].mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     mean = y[seen].mean(axis=0)
@@ -300,4 +307,5 @@ REGRESSION = Preset(
             shows="err less in regression",
         ),
     },
+    data=TARGETS_OF_ONES_OWN,
 )

@@ -197,4 +197,5 @@ SOFTMAX_KERNEL = Preset(
             shows="intervals hold the closed form",
         ),
     },
+    made="pairs of rows of chosen lengths and angles",
 )

@@ -54,8 +54,10 @@ def study(
         ``module:object``: a feature map, measured at its own size and under the first projection's name, or a function
         of `dim` and `num_features` that makes one. Its `queries` and `keys`, of one value each, are numbers of tokens.
     data : str or PathLike, optional
-        A file of one's own, in place of the preset's data, for one that takes it: an .npz of q, k and v for "attention"
-        and "mechanisms", rows (n, d) of an .npy, .npz, .csv or .tsv for "nystrom" and "spectral".
+        A file of one's own, in place of the preset's data, for one that takes it, and others are refused. "nystrom",
+        "spectral" and "polynomial-sketch" take rows (n, d) of an .npy, .npz, .csv or .tsv; "regression" such rows, with
+        the target in the last column, or an .npz of x and y; "attention", "mechanisms" and those that measure attention
+        an .npz of q, k and v, or rows, which are then all three.
     workers, progress : object
         As `run` takes them.
 
@@ -86,7 +88,9 @@ def study(
     if data is not None:
         if not preset.data:
             takes = ", ".join(each for each, preset in PRESETS.items() if preset.data)
-            raise ParameterError(f"the study {name} takes no data, as {takes} do; got {data}")
+            raise ParameterError(
+                f"the study {name} takes no data, for it measures {preset.made}; {takes} take it; got {data}"
+            )
         settings["data"] = str(checked_path("data", data).absolute())
     require("matplotlib", "matplotlib", "the study's figures")
     if name == "attention" and not (out / RECORDS).exists():

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.attention import linear_attention, softmax_attention
+from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, median_and_ci
 from kernattn.studies._palette import GREY, look_of
 from kernattn.studies._panels import draw_band, draw_uniform, read_interval, set_logarithmic, sort_by
-from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Figure, Options, Preset
 from kernattn.studies._presets.verdict import Tally, Verdict, two_digits
 from kernattn.studies._records import ENDS, Record, group, names, select, spell, with_intervals
 from kernattn.studies._sweep import Cell, Sweep
@@ -30,7 +31,7 @@ Float32 = NDArray[np.float32]
 
 
 class Problem(NamedTuple):
-    """Normal queries and keys times a scale, in float32; the values are the keys before that, so outputs differ."""
+    """Queries and keys times a scale, in float32; values of normal ones are the keys before that, so outputs differ."""
 
     q: Float32
     k: Float32
@@ -41,36 +42,47 @@ class Problem(NamedTuple):
 def sweep(**asked: Any) -> Sweep:
     """Return the design: a trial runs exact attention, and then a map with each number of features, redrawn."""
     options = Options(**asked)
-    full = {
+    full: dict[str, Any] = {
         "length": (256, 1024, 4096, 16384),
         "scale": (0.5, 1.0),
         "estimator": ("positive", "trigonometric"),
         "projection": ("iid", "orthogonal"),
         "m": (64, 128, 256, 512, 1024, 2048),
     }
-    small = {
+    small: dict[str, Any] = {
         "length": (128, 512),
         "scale": (0.5,),
         "estimator": ("positive", "trigonometric"),
         "projection": ("orthogonal",),
         "m": (64, 256, 1024),
     }
-    chosen = options.choose_axes(full, small)
+    own = options.choose_tokens()
+    if own is not None:
+        full = {"source": (own.label,)} | full | {"scale": (1.0,)}
+        small["scale"] = (1.0,)
+        for axes in (full, small):
+            axes["length"] = tuple(length for length in axes["length"] if length <= len(own.k)) or (len(own.k),)
+    chosen = options.choose_axes(full, small, {} if own is None else {"source": (own.label,)})
+    if own is not None and max(chosen["length"]) > len(own.k):
+        raise ParameterError(f"length must be at most {len(own.k)}, the keys of the file; got {max(chosen['length'])}")
     numbers = chosen.pop("m")
 
     @lru_cache(maxsize=1)
     def problem(length: int, scale: float) -> Problem:
-        q, k = np.random.default_rng(options.seed).standard_normal((2, length, DIM))
-        exact = softmax_attention(scale * q, scale * k, k)
-        q, k, v = (part.astype(np.float32) for part in (scale * q, scale * k, k))
-        return Problem(q, k, v, exact)
+        rng = np.random.default_rng(options.seed)
+        q, k = rng.standard_normal((2, length, DIM))
+        q, k, v = (q, k, k) if own is None else own.draw(length, rng)
+        exact = softmax_attention(scale * q, scale * k, v)
+        q32, k32, v32 = (part.astype(np.float32) for part in (scale * q, scale * k, v))
+        return Problem(q32, k32, v32, exact)
 
     @lru_cache(maxsize=1)
     def maps(cell: Cell) -> tuple[FeatureMap, ...]:
         given = problem(cell["length"], cell["scale"])
         q, k, v = (part[:1024] for part in given[:3])
+        dim = q.shape[1]
         candidates = tuple(
-            random_features(KERNEL, DIM, m, cell["estimator"], cell["projection"], data=(q, k), rng=0) for m in numbers
+            random_features(KERNEL, dim, m, cell["estimator"], cell["projection"], data=(q, k), rng=0) for m in numbers
         )
         softmax_attention(q, k, v)  # what a first call makes and keeps is in no timing
         for phi in candidates:
@@ -308,4 +320,5 @@ TIME_TO_ERROR = Preset(
             shows="the features needed",
         ),
     },
+    data=TOKENS_OF_ONES_OWN,
 )

@@ -249,4 +249,5 @@ UNIFORM_ERROR = Preset(
             shows="for the attention matrix, .* falls as",
         ),
     },
+    made="a ball, and tokens on a sphere, of chosen dimensions",
 )

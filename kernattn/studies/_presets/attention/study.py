@@ -18,7 +18,7 @@ from kernattn.studies._presets.attention.own import check_own, has_size, is_own,
 from kernattn.studies._presets.attention.problem import Problem
 from kernattn.studies._presets.attention.report import summary
 from kernattn.studies._presets.attention.tokens import SOURCES, Tokens, own_tokens, shipped_tokens
-from kernattn.studies._presets.preset import Options, Preset
+from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Options, Preset
 from kernattn.studies._sweep import Cell, Sweep, integer
 from kernattn.studies._worker import load_named
 
@@ -155,6 +155,6 @@ ATTENTION = Preset(
     formula=r"\hat{A} = \frac{\phi(q)^T \sum_j \phi(k_j) v_j^T}{\phi(q)^T \sum_j \phi(k_j)} \approx "
     r"\frac{\sum_j \exp(q^T k_j / \sqrt{d}) v_j^T}{\sum_j \exp(q^T k_j / \sqrt{d})}",
     expected={"variance_ratio": 1.0},
-    data="q (n, d), k (l, d) and v (l, e) of your own, in their order: an .npz",
+    data=TOKENS_OF_ONES_OWN,
     page=summary,
 )

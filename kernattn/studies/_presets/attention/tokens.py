@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.checks import shown
-from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, ParameterError, ShapeError
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 from kernattn.studies._images import MOST_DIGITS, PATCH, digits, photograph, raster
+from kernattn.studies._own_rows import read_arrays, read_rows
 from kernattn.studies._seeds import stream
 
 DIM = 16
 MOST_TOKENS = 2**14  # of a photograph
+ROWS = (".npy", ".csv", ".tsv")  # files that hold one array
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,23 @@ class Tokens:
     def name(self) -> str:
         """The dataset's name in records: two scales that differ have two names."""
         return f"{self.source}@{repr(self.scale).removesuffix('.0')}"
+
+    @property
+    def label(self) -> str:
+        """A name of the numbers themselves: two files that differ have two labels."""
+        return f"{self.source}-{self.digest[:8]}"
+
+    def fewer(self, keys: int, seed: int) -> Tokens:
+        """Return the tokens with at most so many of the keys, drawn at random."""
+        if len(self.k) <= keys:
+            return self
+        at = np.sort(np.random.default_rng(stream(seed, "keys")).permutation(len(self.k))[:keys])
+        return replace(self, k=self.k[at], v=self.v[at])
+
+    def draw(self, count: int, rng: np.random.Generator) -> tuple[Float64, Float64, Float64]:
+        """Return q, k and v of random tokens: so many keys, and as many queries if there are."""
+        queries, keys = (rng.permutation(len(part))[:count] for part in (self.q, self.k))
+        return self.q[queries], self.k[keys], self.v[keys]
 
     def scaled(self, scale: float) -> Tokens:
         """Return the tokens with queries and keys `scale` times as long: an inverse temperature of scale^2."""
@@ -140,7 +157,10 @@ def _tokens(source: str, raw: Float64, labels: Float64, by: Raw, at: np.ndarray)
 
 
 def own_tokens(path: Path, queries: int, seed: int) -> Tokens:
-    """Return tokens of a user's .npz with q (n, d), k (l, d), v (l, e): all keys, at most `queries` of the queries."""
+    """Return tokens of a user's file: all keys, at most `queries` of the queries.
+
+    An .npz holds q (n, d), k (l, d), v (l, e); a file of one array holds rows (n, d), and q = k = v.
+    """
     arrays = _read(path)
     q, k, v = (_check(path, name, array) for name, array in arrays.items())
     digest = _digest(*arrays.values(), np.asarray(queries))
@@ -159,23 +179,7 @@ def own_tokens(path: Path, queries: int, seed: int) -> Tokens:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     names = ("q", "k", "v")
-    try:
-        with path.open("rb") as stream:
-            file = np.load(stream, allow_pickle=False)
-            if isinstance(file, np.ndarray):
-                raise FileFormatError(f"{path} holds a single array; an .npz with q, k and v is needed")
-            if sorted(file.files) != sorted(names):
-                raise FileFormatError(
-                    f"{path} must hold the arrays q, k and v and no others; it holds {', '.join(file.files) or 'none'}"
-                )
-            return {name: file[name] for name in names}
-    except FileNotFoundError as error:
-        raise FileFormatError(f"{path} does not exist") from error
-    except FileFormatError:
-        raise
-    except (OSError, EOFError, ValueError, BadZipFile, zlib.error) as error:
-        why = "no file of numpy.savez" if "contains pickled" in str(error) else error  # NumPy's word for any text
-        raise FileFormatError(f"{path} cannot be read as an .npz of plain numbers: {why}") from error
+    return dict.fromkeys(names, read_rows(path)) if path.suffix.lower() in ROWS else read_arrays(path, names)
 
 
 def _check(path: Path, name: str, array: np.ndarray) -> Float64:

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernattn.studies._palette import UNIFORM, look_of
 from kernattn.studies._panels import draw_band, sort_by, write_numbers
-from kernattn.studies._presets.preset import Figure, Preset
+from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Figure, Preset
 from kernattn.studies._presets.verdict import (
     Estimate,
     Ratio,
@@ -193,4 +193,5 @@ ESTIMATORS = Preset(
             shows=r"for the (\w+) kernel: .* err no more than",
         ),
     },
+    data=TOKENS_OF_ONES_OWN,
 )

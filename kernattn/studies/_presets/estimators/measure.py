@@ -49,9 +49,9 @@ MADE: dict[str, Callable[[np.random.Generator], tuple[Pair, Pair]]] = {
     "anisotropic": _anisotropic,
 }
 """Queries and keys that judge, and as many keys and queries that a fit sees."""
-KERNELS: dict[str, Callable[[float], Kernel]] = {  # of one temperature, they differ by a factor of each row
-    "softmax": lambda temperature: Softmax(scale=DIM**-0.5 / temperature),
-    "gaussian": lambda temperature: Gaussian(lengthscale=(DIM**0.5 * temperature) ** 0.5),
+KERNELS: dict[str, Callable[[int, float], Kernel]] = {  # of one temperature, they differ by a factor of each row
+    "softmax": lambda dim, temperature: Softmax(scale=dim**-0.5 / temperature),
+    "gaussian": lambda dim, temperature: Gaussian(lengthscale=(dim**0.5 * temperature) ** 0.5),
 }
 
 
@@ -63,7 +63,7 @@ class Problem(NamedTuple):
     v: Float64
     entries: Float64
     exact: Float64
-    unseen: Pair  # other rows of the source
+    unseen: Pair | None  # other rows of the source
 
 
 def sweep(**asked: Any) -> Sweep:
@@ -80,25 +80,31 @@ def sweep(**asked: Any) -> Sweep:
     }
     small = {"source": ("anisotropic", "digits"), "temperature": (64.0, 1.0), "projection": ("iid",)}
     stop = options.stop(32, 12, of="over_uniform")
-    allowed: dict[str, Any] = {"kernel": KERNELS, "source": (*MADE, *SOURCES), "estimator": full["estimator"]}
+    own = options.choose_tokens(QUERIES, KEYS)
+    known = (*MADE, *SOURCES) if own is None else (own.label,)
+    if own is not None:
+        full |= {"source": known, "estimator": tuple(served)}
+        small["source"] = known
+    allowed: dict[str, Any] = {"kernel": KERNELS, "source": known, "estimator": full["estimator"]}
     chosen = options.choose_axes(full, small, allowed)
 
     @lru_cache(maxsize=32)
     def problem(name: str, source: str, temperature: float) -> Problem:
-        q, k, v, unseen = _rows(source, options.seed)
-        entries = np.asarray(KERNELS[name](temperature)(q, k))
+        q, k, v, unseen = _rows(source, options.seed) if own is None else (own.q, own.k, own.v, None)
+        entries = np.asarray(KERNELS[name](q.shape[1], temperature)(q, k))
         return Problem(q, k, v, entries, entries @ v / entries.sum(axis=1, keepdims=True), unseen)
 
     @lru_cache(maxsize=1)
     def phi(cell: Cell) -> FeatureMap:
         given = problem(cell["kernel"], cell["source"], cell["temperature"])
-        kernel = KERNELS[cell["kernel"]](cell["temperature"])
-        if cell["estimator"] == LEARNED:
+        dim = given.q.shape[1]
+        kernel = KERNELS[cell["kernel"]](dim, cell["temperature"])
+        if cell["estimator"] == LEARNED and given.unseen is not None:
             with catch_warnings():
                 simplefilter("ignore", UserWarning)  # of fits that do not help
                 return fit(kernel, given.unseen, cell["m"], rng=0)
         return random_features(
-            kernel, DIM, cell["m"], cell["estimator"], cell["projection"], data=(given.q, given.k), rng=0
+            kernel, dim, cell["m"], cell["estimator"], cell["projection"], data=(given.q, given.k), rng=0
         )
 
     @lru_cache(maxsize=1)

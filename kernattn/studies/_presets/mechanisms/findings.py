@@ -8,7 +8,7 @@ from typing import Any
 
 from kernattn.studies._palette import mechanism
 from kernattn.studies._panels import draw_band, draw_uniform, set_logarithmic
-from kernattn.studies._presets.preset import Figure, Preset
+from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Figure, Preset
 from kernattn.studies._presets.verdict import Tally, Verdict, compare, two_digits
 from kernattn.studies._records import Record, names, select
 
@@ -178,5 +178,5 @@ MECHANISMS = Preset(
             shows="a row's own key",
         ),
     },
-    data="q (n, d), k (l, d) and v (l, e) of your own, in their order: an .npz",
+    data=TOKENS_OF_ONES_OWN + ", in their order",
 )

@@ -8,7 +8,7 @@ import numpy as np
 from kernattn.studies._palette import GREY, line_style
 from kernattn.studies._panels import draw_bars, read_field, set_logarithmic, sort_by, write_numbers
 from kernattn.studies._presets.polynomial_sketch.measure import BASES, COSINES, bound
-from kernattn.studies._presets.preset import Figure, Preset
+from kernattn.studies._presets.preset import ROWS_OF_ONES_OWN, Figure, Preset
 from kernattn.studies._presets.verdict import Estimate, Ratio, Tally, Verdict, judge_coverage, pair
 from kernattn.studies._records import Record, names, select
 
@@ -217,4 +217,5 @@ POLYNOMIAL_SKETCH = Preset(
             shows="intervals hold the closed form",
         ),
     },
+    data=ROWS_OF_ONES_OWN,
 )

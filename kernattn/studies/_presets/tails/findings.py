@@ -223,4 +223,5 @@ TAILS = Preset(
             shows="have smaller tails",
         ),
     },
+    made="pairs of rows at a right angle, of chosen lengths",
 )
