@@ -95,6 +95,7 @@ class Favor:
     def draw(self, layer: int, dim: int, scale: float, settings: Settings | None = None) -> Any:
         """Return the map of a layer: of its index, of the dimension of its heads, and of the scale of its scores."""
         settings = self._own if settings is None else settings
+        layer = 0 if settings.estimator == "learned" else layer  # one fit for all layers: they have the same data
         if torch.compiler.is_dynamo_compiling():
             return KeptMap(*_draw_kept(*settings, layer, dim, scale))
         key = settings, layer, dim, scale
@@ -208,13 +209,13 @@ def _draw(
     num_features: int, estimator: str, projection: str, seed: int, draws: int, beside: str, layer: int, dim: int,
     scale: float,
 ) -> FeatureMap:  # fmt: skip
-    """Return the map of a layer; one that is learnt is the same for all layers, for it has the same data."""
+    """Return the map of a layer."""
     if estimator in FIXED:
         return FIXED[estimator]()
     of = kept(beside)
     if estimator == MAP:
         return of  # type: ignore[no-any-return]
-    rng = np.random.default_rng([seed, draws, 0 if estimator == "learned" else layer])
+    rng = np.random.default_rng([seed, draws, layer])
     data = None if of is None else given(of)
     return random_features(Softmax(scale=scale), dim, num_features, estimator, projection, data, rng)
 

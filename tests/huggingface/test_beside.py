@@ -7,7 +7,7 @@ import torch
 import kernattn as ka
 from huggingface.models import answers, gpt2, tokens
 from kernattn.errors import DTypeError, ParameterError
-from kernattn.huggingface import _beside, register
+from kernattn.huggingface import _attention, _beside, register
 
 DIM = 16  # of a head of `gpt2`
 ROWS = np.random.default_rng(0).standard_normal((64, DIM))
@@ -68,6 +68,31 @@ def test_what_a_config_does_not_hold_is_given_again(tmp_path, given, other, monk
     assert torch.equal(answers(loaded(made, tmp_path), "kernattn_favor", x), wanted)
 
 
+@pytest.mark.parametrize("fits", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_map_is_learnt_once_for_all_layers_and_again_when_loaded(tmp_path, monkeypatch, fits):
+    learnt = []
+
+    def draw(kernel, dim, num_features, estimator, projection, data, rng):
+        assert (estimator, len(data)) == ("learned", 32)
+        name = estimator if fits else "positive"
+        learnt.append(ka.random_features(kernel, dim, num_features, name, projection, data if fits else None, rng))
+        return learnt[-1]
+
+    monkeypatch.setattr(_attention, "random_features", draw)
+    given = {"data": ROWS[:32], "estimator": "learned", "num_features": 2, "rng": 1}
+    made, x, wanted = saved(tmp_path, **given)
+    assert made.config.kernattn["estimator"] == "learned"
+    monkeypatch.setattr(_beside, "_kept", {})
+    monkeypatch.setattr(_attention, "random_features", ka.random_features)
+    register()
+    with pytest.raises(ParameterError, match="its config names and does not hold: give register"):
+        answers(loaded(made, tmp_path), "kernattn_favor", x)
+    monkeypatch.setattr(_attention, "random_features", draw)
+    register(**given)
+    assert torch.equal(answers(loaded(made, tmp_path), "kernattn_favor", x), wanted)
+    assert len(learnt) == 2
+
+
 def test_data_choose_once(tmp_path):
     """By the name of what they chose, which needs them no more where its features do not follow from them."""
     made, x, wanted = saved(tmp_path, data=0.01 * ROWS, num_features=8, rng=5)
@@ -98,6 +123,7 @@ def test_a_file_of_before_has_no_name_of_data(tmp_path):
         ({"data": ROWS, "estimator": "positive"}, ParameterError, "leave data out beside estimator 'positive'"),
         ({"estimator": "favor_sharp"}, ParameterError, "'favor_sharp' needs data"),
         ({"estimator": "auto"}, ParameterError, "'auto' needs data"),
+        ({"estimator": "learned"}, ParameterError, "'learned' needs data: rows of queries and keys of a head"),
     ],
 )
 def test_what_does_not_go_together_is_refused(arguments, error, match):

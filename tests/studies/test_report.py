@@ -342,10 +342,14 @@ def test_a_short_logarithmic_axis_has_plain_numbers():
 
 
 def test_a_figure_is_no_higher_than_a_page(tmp_path):
-    sweep = Sweep("tall", {"m": (1, 2), "k": range(5)}, lambda cell, rng: {"x": rng.random()}, stop=Stop(draws=3))
-    run(sweep, tmp_path)
+    """With its legend: four panels of a column are not, and with eight lines of a legend they are."""
+    ways = [f"a way of measuring, number {i}" for i in range(8)]
+    axes = {"m": (1, 2), "k": range(5), "way": ways}
+    run(Sweep("tall", axes, lambda cell, rng: {"x": rng.random()}, stop=Stop(draws=3)), tmp_path)
     parts = figures(tmp_path, "x", size="column", formats="svg", by="k")
     assert [part.name for part in parts] == ["x-1.svg", "x-2.svg"]
+    heights = [float(re.search(r'height="([0-9.]+)pt"', part.read_text())[1]) for part in parts]
+    assert max(heights) <= 9 * 72
     with pytest.raises(ParameterError, match="x is higher than a page in the size column; choose some of k=0, k=1"):
         plot(tmp_path, "x", size="column", by="k")
     assert len(plot(tmp_path, "x", size="column", by="k", k=[1, 2, 4]).axes) == 3

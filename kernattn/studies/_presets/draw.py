@@ -10,9 +10,10 @@ from kernattn.studies._panels import write_short_logs
 from kernattn.studies._presets.preset import Figure, Preset
 from kernattn.studies._presets.verdict import Verdict
 from kernattn.studies._records import Record, choose, names, read_config, select, spell
-from kernattn.studies._style import FORMATS, SIZES, make_canvas, put_legend, save
+from kernattn.studies._style import FORMATS, SIZES, make_canvas, put_legend, save, style
 
 MANY = 6  # values of an axis that a caption lists
+HIGHEST = 9.0  # inches of a page, without its margins
 
 
 def draw_figure(figure: Figure, records: Sequence[Record], size: str = "screen") -> Any:
@@ -97,12 +98,23 @@ def write_figures(
 def split(figure: Figure, records: Sequence[Record], size: str) -> list[tuple[str, Sequence[Record]]]:
     """Return the parts of a figure, each no higher than its size allows: what their names end with, their records."""
     room = SIZES[size]
-    values = [None] if figure.by is None else names(records, figure.by)
-    most = room.columns * room.rows
-    if figure.by is None or len(values) <= most:
-        return [("", records)]
-    parts = [values[i : i + most] for i in range(0, len(values), most)]
-    return [(f"-{i}", choose(records, {figure.by: part})) for i, part in enumerate(parts, start=1)]
+    values = [] if figure.by is None else names(records, figure.by)
+    for rows in range(min(room.rows, -(-len(values) // room.columns)), 0, -1):
+        most = rows * room.columns
+        shares = [choose(records, {figure.by: values[i : i + most]}) for i in range(0, len(values), most)]
+        if room.titled or rows == 1 or all(_height(figure, share, size) <= HIGHEST for share in shares):
+            return (
+                [("", records)] if len(shares) == 1 else [(f"-{i}", share) for i, share in enumerate(shares, start=1)]
+            )
+    return [("", records)]
+
+
+def _height(figure: Figure, records: Sequence[Record], size: str) -> float:
+    """Return the inches of a figure with its legend, whose lines are known when it is drawn."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(style(size)):
+        return float(draw_figure(figure, records, size).get_figheight())
 
 
 def _page(preset: Preset, records: Sequence[Record], files: Sequence[str]) -> str:
