@@ -25,7 +25,7 @@ def conjugate_gradients(
 
     Each column takes its own steps (Hestenes and Stiefel 1952); one whose residual is 0 stands still.
     """
-    units = np.ldexp(1.0, np.frexp(np.max(np.abs(b), axis=0))[1] - 1)  # squares of b may be beyond float64
+    units = units_of(b)
     b = b / units
     sizes = np.sqrt(np.sum(b**2, axis=0))
     sizes[sizes == 0] = 1.0
@@ -46,3 +46,9 @@ def conjugate_gradients(
         if stop.shown is not None:
             stop.shown.update()
     return solution * units, np.array(residuals), bool(np.max(residuals[-1]) <= stop.tolerance)
+
+
+def units_of(b: Float64) -> Float64:
+    """Return a power of two near the largest number of each column: squares of b may be beyond float64."""
+    units: Float64 = np.ldexp(1.0, np.frexp(np.max(np.abs(b), axis=0))[1] - 1)
+    return units

@@ -33,18 +33,18 @@ from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import DTypeError, ParameterError, ShapeError
-from kernattn.features import LANDMARKS, Nystrom, nystrom
+from kernattn.features import LANDMARKS, Nystrom
 from kernattn.features._data import checked_data
+from kernattn.features._nystrom.choose import choose_points
 from kernattn.kernels import Kernel
 from kernattn.solvers._check import check_beside, check_finite, widen
-from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_gradients
+from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_gradients, units_of
 from kernattn.solvers._factor import invert_on_rows, pays
-from kernattn.solvers._preconditioners import invert, invert_on_landmarks, invert_root, sum_kernel
+from kernattn.solvers._landmark_sums import Landmarks, pivot, sum_rows
 from kernattn.solvers._spectrum import cast_as
-from kernattn.solvers._sums import moments
 from kernattn.solvers._targets import OfTargets
 
-FEW = 4096  # landmarks, up to which sums over all rows cost less than the dozen steps that they save
+FEW = 4096  # landmarks, up to which sums over all rows cost less than the steps that they save
 SAMPLE, PART = 4, 8  # beyond, the preconditioner is made of so many rows a landmark, and of this part of all rows
 Given = tuple[Any, Any, Any]  # a number of landmarks, landmarks, a map
 
@@ -134,9 +134,10 @@ def kernel_ridge(
     .. math:: f = \sum_{j \in L} w_j k(\cdot, x_j), \quad
               w = \mathrm{argmin} \sum_i |y_i - f(x_i)|^2 + \lambda\, w^T K_{LL} w:
 
-    ridge regression on the features of a `Nystrom` map without an intercept, at two products of an n x m kernel matrix
-    a step. The preconditioner is the Cholesky factor of sums over rows, which fits landmarks of every method: over all
-    of them up to 4,096 landmarks, where a step or two remain, else over a sample. All is computed in float64.
+    ridge regression on the features of a `Nystrom` map without an intercept. Up to 4,096 landmarks, sums over all rows
+    are the system: their factor solves it, and what is left, and may be lost by rounding, is the residual that is told.
+    Where that is above the tolerance, and with more landmarks, where sums are over a sample, the factor is the
+    preconditioner of steps at two products of an n x m kernel matrix each. All is computed in float64.
 
     With `exact` the points are all rows, (K + lambda) w = y. Without landmarks a factor of the matrix solves it, n^2
     numbers that are held, and one step says whether it was exact. With them no kernel matrix is held, a step is a
@@ -199,18 +200,19 @@ def kernel_ridge(
     _check_landmarks(given, len(rows), exact)
     one_of("method", method, LANDMARKS)
     inverse = _invert_by_factor(kernel, rows, targets.shape[1], penalty, given) if exact else None
-    made = _make_map(kernel, rows, given, method, source) if inverse is None else None
-    chosen = frozen(rows) if made is None else made.landmarks
-    assert chosen is not None
+    chosen, landmarks = frozen(rows), None
+    if inverse is None:
+        chosen, landmarks = _choose_landmarks(kernel, rows, given, method, source)
     with bar("kernel_ridge", progress, unit="iteration", total=max_iterations) as shown_iterations:
         stop = Stop(tolerance, max_iterations, shown_iterations)
-        if made is not None and exact:
-            inverse = _precondition_rows(made, rows, penalty)
+        if landmarks is not None and exact:
+            inverse = _precondition_rows(kernel, landmarks, rows, penalty)
         if inverse is not None:
             weights, residuals, converged = _solve_on_rows(kernel, rows, targets, penalty, inverse, stop)
         else:
-            assert made is not None
-            weights, residuals, converged = _solve_on_landmarks(made, rows, targets, penalty, stop, source)
+            assert landmarks is not None
+            solved = _solve_on_landmarks(kernel, landmarks, rows, targets, penalty, stop, source)
+            weights, residuals, converged = solved
     points = frozen(rows) if exact else chosen
     fields = (kernel, points, chosen, penalty, frozen(residuals), converged, frozen(weights))
     return KernelRidge(*fields, y.ndim == 1)
@@ -255,60 +257,64 @@ def _invert_by_factor(kernel: Kernel, rows: Float64, c: int, penalty: float, giv
     return inverse
 
 
-def _make_map(kernel: Kernel, rows: Float64, given: Given, method: str, rng: np.random.Generator) -> Nystrom:
-    """Return the Nystrom map of a number of landmarks, of landmarks, or that is given."""
+def _choose_landmarks(
+    kernel: Kernel, rows: Float64, given: Given, method: str, rng: np.random.Generator
+) -> tuple[Float64, Landmarks]:
+    """Return a number of landmarks, landmarks, or those of a map: as they are, and by pivots."""
     num_landmarks, landmarks, phi = given
+    cutoff = 0.0
     if phi is not None:
         instance_of("phi", phi, Nystrom)
         if phi.kernel != kernel or phi.dim != rows.shape[1]:
             raise ParameterError(f"phi must be a map of {kernel} for d = {rows.shape[1]}; got {phi!r}")
-        return phi  # type: ignore[no-any-return]
-    if landmarks is not None:
-        if not getattr(landmarks, "ndim", 0):
-            raise DTypeError(f"landmarks must be points (m, d) or indices (m,); got {shown(landmarks)}")
-        return nystrom(rows, kernel, landmarks=landmarks)
-    return nystrom(rows, kernel, num_landmarks, method=method, rng=rng)
+        landmarks, cutoff = phi.landmarks, phi.cutoff
+    elif landmarks is not None and not getattr(landmarks, "ndim", 0):
+        raise DTypeError(f"landmarks must be points (m, d) or indices (m,); got {shown(landmarks)}")
+    points, matrix = choose_points(rows, kernel, num_landmarks, method, landmarks, rng)
+    return frozen(points), pivot(points, matrix, cutoff)
 
 
 def _solve_on_landmarks(
-    phi: Nystrom, rows: Float64, targets: Float64, penalty: float, stop: Stop, rng: np.random.Generator
+    kernel: Kernel,
+    landmarks: Landmarks,
+    rows: Float64,
+    targets: Float64,
+    penalty: float,
+    stop: Stop,
+    rng: np.random.Generator,
 ) -> tuple[Float64, Float64, bool]:
-    """Solve (Phi^T Phi + lambda) v = Phi^T y; the weights are K_LL^(-1/2) v."""
-    kernel, root, landmarks, n = phi.kernel, invert_root(phi), phi.landmarks, len(rows)
-    assert kernel is not None
-    assert landmarks is not None
-    count = n if len(root) <= FEW else min(n, SAMPLE * len(root) + n // PART)
-    some = rows if count == n else rows[np.sort(rng.choice(n, count, replace=False))]
-    sums, cross = sum_kernel(kernel, some, landmarks, targets if count == n else np.zeros((count, 0)))
-    if count < n:
-        sums, cross = sums * (n / count), kernel.matmul(landmarks, rows, targets)
-    precondition = invert_on_landmarks(phi, sums, penalty)
-    if precondition is None:  # features are exact where products of kernel values round, and cost twice as much
-        precondition = _invert_features(phi, some, n / count, penalty)
+    """Solve (Phi^T Phi + lambda) v = Phi^T y; the weights are L^-T v."""
+    n, m, points = len(rows), len(landmarks.lower), landmarks.points
+    units = units_of(targets)
+    targets = targets / units
+    count = n if m <= FEW else min(n, SAMPLE * m + n // PART)
+    some = slice(None) if count == n else np.sort(rng.choice(n, count, replace=False))
+    sums, cross = sum_rows(kernel, landmarks, rows[some], targets[some], penalty, n / count)
+    if count == n:
+        v, residuals = sums.solve(cross, np.linalg.norm(targets, axis=0))
+        if np.max(residuals) <= stop.tolerance:
+            if stop.shown is not None:
+                stop.shown.update()
+            before = np.any(targets != 0, axis=0).astype(float)
+            return landmarks.weights_of(v) * units, np.stack([before, residuals * before]), True
 
     def product(v: Float64) -> Float64:
-        sums: Float64 = root.T @ kernel.matmul(landmarks, rows, kernel.matmul(rows, landmarks, root @ v))
-        return sums + penalty * v
+        weights = landmarks.weights_of(v)[landmarks.order]
+        return landmarks.onto(kernel.matmul(points, rows, kernel.matmul(rows, points, weights))) + penalty * v
 
-    solution, residuals, converged = conjugate_gradients(product, root.T @ cross, precondition, stop)
-    return root @ solution, residuals, converged
-
-
-def _invert_features(phi: Nystrom, rows: Float64, scale: float, penalty: float) -> Operator:
-    """Return the product with the inverse of `scale` times the sums of features over rows, plus lambda."""
-    gram = scale * moments(rows, phi).gram
-    return invert(gram, penalty, float(np.finfo(float).eps * np.linalg.norm(gram)))
+    cross = sums.onto(cross) if count == n else landmarks.onto(kernel.matmul(points, rows, targets))
+    v, residuals, converged = conjugate_gradients(product, cross, sums.precondition, stop)
+    return landmarks.weights_of(v) * units, residuals, converged
 
 
-def _precondition_rows(phi: Nystrom, rows: Float64, penalty: float) -> Operator:
+def _precondition_rows(kernel: Kernel, landmarks: Landmarks, rows: Float64, penalty: float) -> Operator:
     """Return the product with (Phi Phi^T + lambda)^-1 = (1 - Phi (Phi^T Phi + lambda)^-1 Phi^T) / lambda."""
-    kernel, root, landmarks = phi.kernel, invert_root(phi), phi.landmarks
-    assert kernel is not None
-    inverse = _invert_features(phi, rows, 1.0, penalty)
+    points = landmarks.points
+    sums, _ = sum_rows(kernel, landmarks, rows, np.zeros((len(rows), 0)), penalty)
 
     def precondition(r: Float64) -> Float64:
-        inner = inverse(root.T @ kernel.matmul(landmarks, rows, r))
-        near: Float64 = kernel.matmul(rows, landmarks, root @ inner)
+        inner = sums.precondition(landmarks.onto(kernel.matmul(points, rows, r)))
+        near: Float64 = kernel.matmul(rows, points, landmarks.weights_of(inner)[landmarks.order])
         return (r - near) / penalty
 
     return precondition

@@ -126,6 +126,73 @@ def test_where_sums_of_kernel_values_round():
         assert np.sqrt(np.mean((fit.predict(x) - y) ** 2)) < 0.05
 
 
+def by_qr(kernel, x, y, landmarks, penalty):
+    """Return predictions at x by least squares on features, whose squares are never taken."""
+    values, vectors = np.linalg.eigh(kernel(landmarks))
+    features = kernel(x, landmarks) @ vectors / np.sqrt(np.maximum(values, 1e-14))
+    system = np.concatenate([features, penalty**0.5 * np.eye(len(landmarks))])
+    return features @ np.linalg.lstsq(system, np.concatenate([y, np.zeros(len(landmarks))]))[0]
+
+
+@pytest.mark.parametrize("ridge", [1e-12, 1e-9, 1e-4])
+def test_no_digits_are_lost_where_landmarks_are_near_each_other(ridge):
+    """Their matrix has a condition of 1e17: the functions that they span are found from sums of what others leave."""
+    x = np.random.default_rng(1).uniform(-1, 1, (400, 1))
+    y = np.sin(3 * x[:, 0])
+    kernel = ka.kernels.Gaussian(1.0)
+    fit = kernel_ridge(x, y, kernel, num_landmarks=60, penalty=ridge)
+    assert fit.converged
+    assert fit.iterations == 1
+    for dtype in ("f4", "f8"):
+        np.testing.assert_allclose(
+            fit.predict(x.astype(dtype)),
+            by_qr(kernel, x, y, fit.landmarks, ridge),
+            atol=3e-6 if dtype == "f8" else 1e-5,
+        )
+
+
+@pytest.mark.parametrize("kernel", [ka.kernels.Gaussian(0.5), ka.kernels.Matern(1.5), ka.kernels.Laplacian()])
+@pytest.mark.parametrize("ridge", [1e-6, 1e-1])
+def test_the_residual_that_is_told_is_no_smaller_than_that_of_passes_over_rows(kernel, ridge):
+    """Passes measure what sums alone claim, down to their own rounding."""
+    fit = kernel_ridge(X, Y, kernel, num_landmarks=50, penalty=ridge)
+    assert fit.iterations == 1
+    phi = ka.features.nystrom(X, kernel, landmarks=fit.landmarks)
+    values = phi.eigenvalues
+    features = kernel(X, fit.landmarks) @ phi.eigenvectors / np.sqrt(values)
+    weights = np.sqrt(values)[:, None] * (phi.eigenvectors.T @ fit.weights)
+    left = features.T @ (Y - kernel(X, fit.landmarks) @ fit.weights) - ridge * weights
+    assert np.all(np.linalg.norm(left, axis=0) / np.linalg.norm(features.T @ Y, axis=0) < fit.residuals[-1] + 1e-8)
+
+
+@pytest.mark.parametrize("taken", [0, 8, 40])
+def test_steps_go_on_where_sums_round(taken, monkeypatch):
+    """Whatever was taken off, and with steps where that was too little for the tolerance."""
+    chosen = []
+
+    def choose(landmarks, n, penalty):
+        chosen.append(taken)
+        inner = landmarks.lower[taken:, taken:]
+        return taken, inner @ inner.T
+
+    monkeypatch.setattr("kernattn.solvers._landmark_sums._choose_taken", choose)
+    fit = kernel_ridge(X, Y, ka.kernels.Gaussian(2.0), num_landmarks=40, penalty=1e-3, tolerance=1e-9)
+    assert chosen == [taken]
+    assert fit.converged
+    assert (fit.iterations > 1) == (taken < 40)
+    for column, wanted in zip(fit.predict(X).T, Y.T, strict=True):
+        exact = by_qr(ka.kernels.Gaussian(2.0), X, wanted, fit.landmarks, 1e-3)
+        np.testing.assert_allclose(column, exact, atol=1e-5)
+
+
+def test_a_cutoff_of_a_map_holds():
+    few, many = (
+        kernel_ridge(X, Y, KERNEL, phi=ka.features.nystrom(X, KERNEL, 60, cutoff=cutoff, rng=0), penalty=1e-3)
+        for cutoff in (1e-2, 0.0)
+    )
+    assert np.count_nonzero(few.weights[:, 0]) < np.count_nonzero(many.weights[:, 0]) == 60
+
+
 def test_the_preconditioner_of_a_sample_is_of_the_size_of_all_rows(monkeypatch):
     monkeypatch.setattr("kernattn.solvers._kernel_ridge.FEW", 0)
     rng = np.random.default_rng(0)

@@ -180,23 +180,37 @@ def nystrom(
     rounding = ROUNDING.get(given, LIKE_ROUNDING)
     if function is None:
         _check_matrix(gram.data, rounding)
+    choice = _choose_or_take(gram, m, method, landmarks, target, rng)
+    phi = _make_map(gram, choice, float(cutoff))
+    if function is None:
+        _check_features(phi, gram.data, "float64" if given == "float64" else "float32", rounding)
+    return phi
+
+
+def choose_points(
+    rows: Float64, kernel: Kernel, num_landmarks: int | None, method: str, landmarks: Array | None, rng: RNG
+) -> tuple[Float64, Float64]:
+    """Return the landmarks (m, d) that `nystrom` takes, and their matrix, without its eigenvalues."""
+    gram = Gram(kernel, rows)
+    chosen = _choose_or_take(gram, num_landmarks, method, landmarks, None, rng).landmarks
+    return (rows[chosen] if chosen.ndim == 1 else chosen), _matrix_of(gram, chosen)
+
+
+def _choose_or_take(
+    gram: Gram, m: int | None, method: str, landmarks: Array | None, target: float | None, rng: RNG
+) -> _Choice:
     with np.errstate(over="ignore", under="ignore"):
         trace = np.sum(gram.diagonal())
     if not 0 < trace < np.inf:
         raise ParameterError(f"the trace of the kernel matrix must be positive and finite; on the data it is {trace}")
     source = generator(rng)
     if landmarks is not None:
-        choice = _take(gram, landmarks, m, target)
-    elif m is None:
+        return _take(gram, landmarks, m, target)
+    if m is None:
         raise ParameterError("num_landmarks must be given, or landmarks; got neither")
-    elif m > len(gram):
+    if m > len(gram):
         raise ParameterError(f"num_landmarks must be at most the {len(gram)} rows of data; got {m}")
-    else:
-        choice = _choose(method, gram, m, source, target)
-    phi = _make_map(gram, choice, float(cutoff))
-    if function is None:
-        _check_features(phi, gram.data, "float64" if given == "float64" else "float32", rounding)
-    return phi
+    return _choose(method, gram, m, source, target)
 
 
 def _choose(name: str, gram: Gram, m: int, rng: np.random.Generator, target: float | None) -> _Choice:
