@@ -78,18 +78,19 @@ def test_a_map_is_learnt_once_for_all_layers_and_again_when_loaded(tmp_path, mon
         learnt.append(ka.random_features(kernel, dim, num_features, name, projection, data if fits else None, rng))
         return learnt[-1]
 
-    monkeypatch.setattr(_attention, "random_features", draw)
     given = {"data": ROWS[:32], "estimator": "learned", "num_features": 2, "rng": 1}
-    made, x, wanted = saved(tmp_path, **given)
+    with monkeypatch.context() as patched:
+        patched.setattr(_attention, "random_features", draw)
+        made, x, wanted = saved(tmp_path, **given)
     assert made.config.kernattn["estimator"] == "learned"
     monkeypatch.setattr(_beside, "_kept", {})
-    monkeypatch.setattr(_attention, "random_features", ka.random_features)
     register()
     with pytest.raises(ParameterError, match="its config names and does not hold: give register"):
         answers(loaded(made, tmp_path), "kernattn_favor", x)
-    monkeypatch.setattr(_attention, "random_features", draw)
-    register(**given)
-    assert torch.equal(answers(loaded(made, tmp_path), "kernattn_favor", x), wanted)
+    with monkeypatch.context() as patched:
+        patched.setattr(_attention, "random_features", draw)
+        register(**given)
+        assert torch.equal(answers(loaded(made, tmp_path), "kernattn_favor", x), wanted)
     assert len(learnt) == 2
 
 

@@ -99,14 +99,19 @@ def split(figure: Figure, records: Sequence[Record], size: str) -> list[tuple[st
     """Return the parts of a figure, each no higher than its size allows: what their names end with, their records."""
     room = SIZES[size]
     values = [] if figure.by is None else names(records, figure.by)
-    for rows in range(min(room.rows, -(-len(values) // room.columns)), 0, -1):
+
+    def shares(rows: int) -> list[Sequence[Record]]:
         most = rows * room.columns
-        shares = [choose(records, {figure.by: values[i : i + most]}) for i in range(0, len(values), most)]
-        if room.titled or rows == 1 or all(_height(figure, share, size) <= HIGHEST for share in shares):
-            return (
-                [("", records)] if len(shares) == 1 else [(f"-{i}", share) for i, share in enumerate(shares, start=1)]
-            )
-    return [("", records)]
+        return [choose(records, {figure.by: values[i : i + most]}) for i in range(0, len(values), most)]
+
+    rows = min(room.rows, -(-len(values) // room.columns))
+    if rows < 2:
+        return [("", records)]
+    if not room.titled:
+        above = max(_height(figure, share, size) for share in shares(rows)) - rows * room.height
+        rows = max(1, min(rows, int((HIGHEST - above) / room.height)))
+    parts = shares(rows)
+    return [("", records)] if len(parts) == 1 else [(f"-{i}", part) for i, part in enumerate(parts, start=1)]
 
 
 def _height(figure: Figure, records: Sequence[Record], size: str) -> float:
