@@ -103,7 +103,7 @@ def test_marks_are_filled_and_prose_stays(runs: list[tuple[str, dict[str, str]]]
     assert (
         "```text\nKERNATTN_NUM_THREADS=1 kernattn bench --cases softmax\nAVX2 KERNATTN_NUM_THREADS=2 kernattn" in text
     )
-    assert text.count("| softmax | ours | 4096 | 8 | float32 | 1 (1–1) | 1.00 | 2.00 | 1.50 | 512 | 2 | awake |") == 2
+    assert text.count("| softmax | ours | 1.00 | 1 (1–1) | 2.00 | 1.50 | 4096 | 8 | float32 | 512 | 2 | awake |") == 2
     assert "squared error" not in text  # which no row has
     assert "| a | 2 | 3 | 1 | 0.5 |" in text
     assert "| b | 2 | 5 |" in text

@@ -47,14 +47,14 @@ DEVICE = Device(
     columns=(
         text_column("case", "case"),
         Column("contestant", lambda row: row.get("contestant", f"skipped: {row.get('skipped')}"), False),
-        text_column("n", "n", right=True),
-        text_column("heads", "heads", right=True),
-        text_column("dtype", "dtype", right=True),
-        Column("ms", milliseconds),
         number_column("times ours", "ratio", ".2f"),
+        Column("ms", milliseconds),
         ratio_column("over the floor", "over_floor"),
         number_column("over its parts in turn", "over_parts", ".2f"),
         number_column("squared error", "squared_error", ".2e"),
         number_column("median error", "median_error", ".2e"),
+        text_column("n", "n", right=True),
+        text_column("heads", "heads", right=True),
+        text_column("dtype", "dtype", right=True),
     ),
 )

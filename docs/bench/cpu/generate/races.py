@@ -45,15 +45,15 @@ def _bound(row: Any) -> str:
 
 
 GENERATION = (
-    text_column("steps", "n", right=True),
-    text_column("layers", "layers", right=True),
-    text_column("batch", "batch", right=True),
     text_column("contestant", "contestant"),
-    number_column("ms a step", "ms_per_step", ".4g"),
-    number_column("sequences a second", "sequences_per_second", ".3g"),
+    text_column("batch", "batch", right=True),
     number_column("times ours", "ratio", ".4g"),
     Column("at equal rates", _bound),
+    number_column("ms a step", "ms_per_step", ".4g"),
+    number_column("sequences a second", "sequences_per_second", ".3g"),
     number_column("GFLOP/s", "gflops", ".3g"),
+    text_column("steps", "n", right=True),
+    text_column("layers", "layers", right=True),
     text_column("bits", "vector_bits", right=True),
     text_column("threads", "threads", right=True),
 )
