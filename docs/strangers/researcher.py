@@ -1,4 +1,4 @@
-"""A researcher: a kernel and a map of one's own, a sweep with paired redraws, its records, its report and a figure."""
+"""A researcher: kernels, a map, a sweep and rows of one's own; paired differences, a report and figures."""
 
 import tempfile
 from dataclasses import dataclass
@@ -46,17 +46,28 @@ def trial(cell, rng):
 def main(folder):
     """Measure, and draw what was measured."""
     axes = {"map": ("frequencies", "landmarks"), "m": (8, 16)}
-    sweep = ka.studies.Sweep("exponential", axes=axes, trial=trial, stop=ka.studies.Stop(draws=16))
+    pairs = {"paired": ("map",), "against": {"map": "frequencies"}}  # both see the same random numbers
+    sweep = ka.studies.Sweep("exponential", axes=axes, trial=trial, stop=ka.studies.Stop(draws=16), **pairs)
     records = ka.studies.run(sweep, folder / "study", workers=0)
     assert ka.studies.run(sweep, folder / "study", workers=0) == records  # nothing is measured twice
     assert "exponential" in Path(ka.studies.report(folder / "study")).read_text(encoding="utf-8")
-    (file,) = ka.studies.figures(folder / "study", "error", folder, size="column", formats="pdf")
+    where = {"map": "landmarks"}
+    (file,) = ka.studies.figures(folder / "study", "error", folder, size="column", formats="pdf", where=where)
     assert file.name == "error.pdf"
     ax = plt.figure().subplots()
     ka.studies.plot(folder / "study", "error", ax=ax, map="frequencies")  # beside lines of one's own
     plt.close(ax.figure)
     by = {(r["map"], r["m"]): r["error"] for r in records}
     assert by["landmarks", 16] < by["frequencies", 16] < by["frequencies", 8]
+    assert all(r["error_difference_high"] < 0 for r in records if r["map"] == "landmarks")
+
+    function = ka.kernels.from_function(lambda rows: rows.xp.exp(-rows.distance() / 2.0))  # the same, in one line
+    np.testing.assert_allclose(function(X, X), KERNEL(X, X), rtol=1e-9, atol=1e-7)
+    np.savetxt(folder / "mine.csv", X, delimiter=",")
+    axes = {"estimator": ["rademacher_sketch"], "degree": [2], "m": [16]}
+    asked = {"data": str(folder / "mine.csv"), "axes": axes, "draws": 16}
+    (record,) = ka.studies.run(ka.studies.PRESETS["polynomial-sketch"].sweep, folder / "rows", settings=asked)
+    assert record["inputs"].startswith("mine-")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An engineer who serves sessions: they come and go in one batch, pause in files, and get what they get alone."""
+"""An engineer who serves sessions: they come and go in one batch, pause, forget, and get what they get alone."""
 
 import tempfile
 from pathlib import Path
@@ -47,6 +47,34 @@ def main(folder):
     out, _ = ka.linear_attention_step(batch, q, k, v, phi)
     assert narrow.s.nbytes == batch.s.nbytes // 2
     np.testing.assert_allclose(small, out, rtol=1e-3, atol=1e-5)
+    forget(phi)
+    serve_models()
+
+
+def serve_models():
+    """Serve a whole model: a prompt takes a row of the decoder, and gets what it gets in a decoder of its own."""
+    config = ka.transformer.Config(vocab=11, layers=1, heads=HEADS, dim=16, length=32)
+    params, how = ka.transformer.initial_params(config, rng=0), {"attention": ka.features.elu1()}
+    decoder, alone = (ka.transformer.Decoder(params, config, **how) for _ in range(2))
+    decoder.prefill(np.array([[1, 2, 3], [4, 5, 6]]))
+    _, state = ka.transformer.prefill(params, config, np.array([[7, 8, 9, 10]]), **how)
+    decoder.put([0], state)
+    alone.begin(state)
+    for token in (2, 5):
+        np.testing.assert_array_equal(decoder.step(np.array([token, 1]))[0], alone.step(np.array([token]))[0])
+
+
+def forget(phi):
+    """Where sums of float32 would stop to take tokens, a gate keeps a share of each: here an eighth."""
+    q, k, v = (x.astype(np.float32) for x in tokens(0, 0, 1))
+    alike, gate = np.repeat(k, 256, axis=1), np.full((HEADS, 1), np.log1p(-1 / 8), np.float32)
+    token, state = ka.key_state(k, v, phi), ka.key_state(alike, np.ones_like(alike), phi)
+    for _ in range(24):
+        state = ka.merge_states(state, state)
+    _, stuck = ka.linear_attention_step(state, q[:, 0], k[:, 0], v[:, 0], phi)
+    np.testing.assert_array_equal(stuck.z, state.z)
+    _, state = ka.causal_linear_attention(alike, alike, np.ones_like(alike), phi, state=state, g=gate)
+    np.testing.assert_allclose(token.z * np.exp(token.peak - state.peak) / state.z, 1 / 8, rtol=0.01)
 
 
 if __name__ == "__main__":

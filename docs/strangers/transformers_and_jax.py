@@ -1,5 +1,7 @@
-"""Someone with a model of transformers: swap, train, save, load without a word, generate; and the same in JAX."""
+"""Someone with a model of transformers: swap, train, save, load without a word, generate, export; also in JAX."""
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,6 +13,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import kernattn as ka
 from kernattn.huggingface import StateCache, register
+from kernattn.torch import FavorAttention
+
+ELSEWHERE = """
+import sys, torch
+module = torch.export.load(sys.argv[1]).module()
+torch.save(module(*torch.load(sys.argv[2])), sys.argv[3])
+assert "kernattn" not in sys.modules
+"""
 
 
 def main(folder):
@@ -71,6 +81,22 @@ def main(folder):
     packed = ka.linear_attention(q, k, v, phi, segment_ids=torch.arange(12) // 6)
     alone = ka.linear_attention(*(x[:, 6:] for x in (q, k, v)), phi)
     torch.testing.assert_close(packed[:, 6:], alone, rtol=1e-4, atol=1e-6)
+
+    mask = torch.rand(12, 12) < 0.5  # of any pairs: a pattern, or a bias of 0 and -inf
+    mask |= torch.eye(12, dtype=torch.bool)
+    bias = torch.where(mask, 0.0, -torch.inf)
+    seen = ka.softmax_attention(q, k, v, pattern=ka.attention.patterns.from_mask(mask.numpy()))
+    weights = ka.softmax_attention(q, k, torch.eye(12).expand(2, 12, 12), score_bias=bias)  # of v = I
+    torch.testing.assert_close(weights @ v, seen, rtol=1e-4, atol=1e-6)
+    assert not weights[:, ~mask].any()
+
+    module = FavorAttention(ka.kernels.Softmax(), 8, 16, causal=True, backend="reference")
+    files = folder / "module.pt2", folder / "given.pt", folder / "out.pt"
+    given = tuple(x[None] for x in (q, k, v))
+    torch.export.save(torch.export.export(module, given), files[0])
+    torch.save(given, files[1])
+    subprocess.run([sys.executable, "-c", ELSEWHERE, *files], check=True, cwd=folder)
+    torch.testing.assert_close(torch.load(files[2]), module(*given), rtol=0, atol=1e-6)
 
 
 if __name__ == "__main__":
