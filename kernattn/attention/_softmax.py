@@ -90,18 +90,8 @@ def softmax_attention(
     >>> ka.softmax_attention(q, k, v)
     array([[1.5]])
     """
-    out, _ = softmax_with_lse(
-        q,
-        k,
-        v,
-        scale=scale,
-        causal=causal,
-        key_mask=key_mask,
-        key_bias=key_bias,
-        score_bias=score_bias,
-        pattern=pattern,
-        backend=backend,
-    )
+    given = softmax_arguments(q, k, v, scale, causal, key_mask, key_bias, score_bias, pattern)
+    out, _ = OP.implementation(q, backend)(*given)
     return out
 
 

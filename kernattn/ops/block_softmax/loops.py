@@ -79,31 +79,52 @@ def _hide(scores, row, rows, columns, words):
             store(where(bits_of(word, i, scores), load(scores, at), nothing), scores, at)
 
 
+@inner
+def _span(words, columns, count, spans, like):
+    """Set which keys, first and end, any query of two vectors sees; say whether that leaves any out.
+
+    First keys are those of blocks of products.
+    """
+    one, some, panel = np.uint64(1), False, 2 * lanes(like)
+    for p in range(0, columns, panel):
+        own = ((one << np.uint64(panel)) - one if panel < 64 else ~np.uint64(0)) << np.uint64(p)
+        begin, end = 0, count
+        while begin < count and words[begin] & own == 0:
+            begin += 1
+        while end > begin and words[end - 1] & own == 0:
+            end -= 1
+        begin = begin // ROWS * ROWS
+        some = some or begin > 0 or end < count
+        spans[p // panel, 0], spans[p // panel, 1] = begin, end
+    return some
+
+
 @inner_exact
-def _exponentials(scratch, rows, columns):
+def _exponentials(scratch, columns, spans):
     """Turn scores (keys, queries) into exp(score - peak) under raised peaks; say whether any peak rose."""
     scores, row, width = scratch.scores, scratch.size, lanes(scratch.scores)
     peaks, lows, decay, den = scratch.peaks, scratch.lows, scratch.decay, scratch.den
     rose = False
     for i in range(0, columns, 2 * width):  # two vectors of columns at a time, the last one twice if it is alone
         j = min(i + width, row - width)
+        low, high = spans[i // (2 * width), 0] * row, spans[i // (2 * width), 1] * row
         before, before_too = load(peaks, i), load(peaks, j)
         peak, peak_too = before, before_too
-        low, low_too = load(lows, i), load(lows, j)
-        for at in range(0, rows * row, row):
+        least, least_too = load(lows, i), load(lows, j)
+        for at in range(low, high, row):
             x, y = load(scores, at + i), load(scores, at + j)
             peak, peak_too = where(x > peak, x, peak), where(y > peak_too, y, peak_too)
-            low, low_too = where(x < low, x, low), where(y < low_too, y, low_too)
+            least, least_too = where(x < least, x, least), where(y < least_too, y, least_too)
         rose = rose or some((peak > before) | (peak_too > before_too))
         store(peak, peaks, i)
         store(peak_too, peaks, j)
-        store(low, lows, i)
-        store(low_too, lows, j)
+        store(least, lows, i)
+        store(least_too, lows, j)
         factor, factor_too = decayed(before - peak), decayed(before_too - peak_too)
         store(factor, decay, i)
         store(factor_too, decay, j)
         total, total_too = load(den, i) * factor, load(den, j) * factor_too
-        for at in range(0, rows * row, row):
+        for at in range(low, high, row):
             x, y = load(scores, at + i), load(scores, at + j)
             x, y = decayed(x - peak), decayed(y - peak_too)
             store(x, scores, at + i)
@@ -246,6 +267,31 @@ def _read_block(scratch, k, v, from_k, from_v, from_m, count, dim, e, mask):
     return window(keys, from_k * dim, count * dim), window(values, from_v * e, count * e), e
 
 
+@inner
+def _score_spans(keys, dim, rows, scratch, spans):
+    """Compute scores[j, i] = k_j . q_i of the keys in the span of query i."""
+    scores, size, panel = scratch.scores, scratch.size, 2 * lanes(scratch.scores)
+    for i in range(0, rows, panel):
+        begin, end = spans[i // panel, 0], spans[i // panel, 1]
+        product(
+            keys, begin * dim, dim, 1, scratch.queries, i, size, scores, begin * size + i, size, end - begin,
+            min(panel, rows - i), dim, False, FULL,
+        )  # fmt: skip
+
+
+@inner
+def _add_spans(values, step, e, rows, scratch, spans):
+    """Add values of the keys in the span of query i to its sums: weights of others are 0."""
+    scores, size, num, row = scratch.scores, scratch.size, scratch.num, scratch.row
+    panel = 2 * lanes(scores)
+    for i in range(0, rows, panel):
+        begin, end = spans[i // panel, 0], spans[i // panel, 1]
+        product(
+            scores, begin * size + i, 1, size, values, begin * step, step, num, i * row, row, min(panel, rows - i), e,
+            end - begin, True, FULL,
+        )  # fmt: skip
+
+
 @phase
 def _put(answers, log, i, e, joins, scattered, answered, lse, to):
     """Put the answer of query i of a tile in its place: beside others', in floats, or in bits if it is `scattered`."""
@@ -280,6 +326,7 @@ def online_softmax(q, k, v, mask, bias, pairs, scale, table, words, answered, ls
     apart = scattered or joins or kind != 0
     scratch = _scratch(dim, e, min(side, n), key_block, apart or room_of(1, q) > 0, lse)
     strip, own = aligned(2 * STRIP * scratch.size if paired else 0, lse), np.empty(side if paired else 0, np.uint64)
+    spans = np.empty((scratch.size // lanes(lse) // 2 + 1, 2), np.int64)
     num, peaks, lows, den, row_e = scratch.num, scratch.peaks, scratch.lows, scratch.den, scratch.row
     factor = lse.dtype.type(scale)
     coarse = scale != 0 and not np.finfo(lse.dtype).tiny <= abs(factor) < np.inf
@@ -301,14 +348,21 @@ def online_softmax(q, k, v, mask, bias, pairs, scale, table, words, answered, ls
                 )  # fmt: skip
                 # scores[j, i] = k_j . q_i
                 scores, size = scratch.scores, scratch.size
-                product(of_keys, 0, dim, 1, scratch.queries, 0, size, scores, 0, size, count, rows, dim, False, FULL)
+                parted = number >= 0 and _span(seen, rows, count, spans, lse)
+                if parted:
+                    _score_spans(of_keys, dim, rows, scratch, spans)
+                else:
+                    spans[:, 0], spans[:, 1] = 0, count
+                    product(
+                        of_keys, 0, dim, 1, scratch.queries, 0, size, scores, 0, size, count, rows, dim, False, FULL
+                    )  # fmt: skip
                 if mask.size > 0 or bias.size > 0:
                     _adjust(scores, size, count, rows, mask, bias, at_m + at)
                 if paired:
                     add_pairs(scores, size, count, rows, pairs, head, n, queries, first, at, mask, at_m + at, strip)
                 if number >= 0:
                     _hide(scores, size, count, rows, seen)
-                if _exponentials(scratch, count, rows):
+                if _exponentials(scratch, rows, spans):
                     _shrink(scratch, rows)
                 if (number >= 0 or paired) and not finite(window(values, 0, (count - 1) * step + e)):
                     if paired:
@@ -316,7 +370,10 @@ def online_softmax(q, k, v, mask, bias, pairs, scale, table, words, answered, ls
                         seen = whole(own)
                     _set_aside(values, step, count, e, scores, size, rows, seen, num, row_e, scratch.values)
                     values = whole(scratch.values)
-                product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
+                if parted:
+                    _add_spans(values, step, e, rows, scratch, spans)
+                else:
+                    product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
         # answers: far rows once more, by themselves; each to its row, or beside what other parts answered
         if apart:
             answers, logs, at = whole(scratch.values), whole(scratch.decay), 0

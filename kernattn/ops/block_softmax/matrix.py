@@ -44,8 +44,11 @@ class Answered(NamedTuple):
 
 def on_unit(q: Array, queries: Rows, given: Inputs, scale: float, how: Any) -> Answered | None:
     """Answer queries by the unit as `how` plans it, or return None where it does not serve; `given` are keys."""
-    (n, dim, length, e), taken = how.sizes, operands(q)
-    if taken is None or n < FEWEST or 0 in (dim, length, e) or not SCALES[0] <= abs(scale) <= SCALES[1]:
+    n, dim, length, e = how.sizes
+    if n < FEWEST or 0 in (dim, length, e) or not SCALES[0] <= abs(scale) <= SCALES[1]:
+        return None
+    taken = operands(q)
+    if taken is None:
         return None
     if not queries[2] == given[0][2] == given[1][2]:
         return None

@@ -1,5 +1,6 @@
 """What is added to the scores of pairs of tokens, as the loops take it."""
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,9 +33,12 @@ class Pairs(NamedTuple):
 
 def pairs_of(bias: Array | None, dtype: np.dtype[Any]) -> Pairs:
     """Return a bias (..., n, l) before it is known which heads read it; without one there are no heads."""
-    return Pairs(
-        no_rows(dtype) if bias is None else rows(bias, dtype), NONE, NONE, 0 if bias is None else bias.shape[-1]
-    )
+    return _no_pairs(dtype) if bias is None else Pairs(rows(bias, dtype), NONE, NONE, bias.shape[-1])
+
+
+@lru_cache(maxsize=8)
+def _no_pairs(dtype: np.dtype[Any]) -> Pairs:
+    return Pairs(no_rows(dtype), NONE, NONE, 0)
 
 
 def lead_of(bias: Array | None) -> tuple[int, ...] | None:
