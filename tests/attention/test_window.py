@@ -166,6 +166,22 @@ def test_segments(backend):
     )
 
 
+@pytest.mark.parametrize("window", [0, 3, N])
+def test_pieces_of_segments_of_which_none_but_masked_tokens_came_yet(window):
+    """A segment forgets the one before when it begins, whether or not its first tokens are there."""
+    given, rng = tokens(), np.random.default_rng(5)
+    ids, mask = np.arange(N) // 12, rng.random((2, 1, 1, N)) < 0.5
+    mask[0, ..., 72:76] = mask[1, ..., 24:90] = False
+    options = {"segment_ids": ids, "key_mask": mask}
+    out, _ = A.window_attention(*given, POSITIVE, window, **options)
+    for cuts in ((76,), (30, 76, 88)):
+        found, _ = pieces(cuts, given, POSITIVE, window, **options)
+        np.testing.assert_allclose(found, out, rtol=1e-9, atol=1e-10)
+    there = mask[0, 0, 0]
+    alone = A.window_attention(*(x[:1, ..., there, :] for x in given), POSITIVE, window, segment_ids=ids[there])[0]
+    np.testing.assert_allclose(out[:1][..., there, :], alone, rtol=1e-9, atol=1e-10)
+
+
 @pytest.mark.parametrize("backend", [None, "reference"])
 def test_blind_to_what_comes(backend):
     """Bit for bit."""

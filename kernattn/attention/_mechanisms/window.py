@@ -276,7 +276,7 @@ def prepare_window(
     check_causal(q, k, v, phi, None, key_mask, segment_ids)
     check_room("the state's window", (*leading(2, k=k, v=v), window, k.shape[-1] + v.shape[-1]), 4)
     bias = bias_of(near_bias, q, k, v)
-    xp, n, mask, order, whole = namespace(q=q), k.shape[-2], key_mask, None, None
+    xp, n, mask, order, whole, tail = namespace(q=q), k.shape[-2], key_mask, None, None, None
     ids = None if segment_ids is None else segment_runs(segment_ids)
     if state is not None:
         check_window_state(state, phi, window, q, k, v)
@@ -287,15 +287,18 @@ def prepare_window(
             mask = xp.concat([state.present, here], axis=-1)
         if ids is not None:
             ids = np.concatenate([np.repeat(ids[..., :1], window, axis=-1), ids], axis=-1)
+    if ids is not None and mask is not None:
+        ids, tail = np.broadcast_arrays(ids, _ends_without_tokens(ids, numbers_of(mask)))
     if key_mask is not None and not is_sorted(mask):
-        whole, order = order_of(mask), order_of(key_mask)
+        last = None if tail is None else host_constant(xp, tail, k)
+        whole, order = order_of(mask, last), order_of(key_mask, None if last is None else last[..., -n:])
         q, k, v = put_in_order(q, order), put_in_order(k, whole), put_in_order(v, whole)
+        mask = put_in_order(mask[..., None], whole)[..., 0]
         if ids is not None:
-            wide, at = np.broadcast_arrays(ids, numbers_of(whole))
-            ids = np.take_along_axis(wide, at, axis=-1)
-        mask = xp.sort(xp.astype(mask, xp.int32), axis=-1) != 0
+            ids, tail = (np.take_along_axis(x, numbers_of(whole), axis=-1) for x in (ids, tail))
     if ids is not None:
-        ids = _without_masked(ids, mask)
+        if mask is not None:
+            ids = _without_masked(ids, numbers_of(mask), tail, state is not None and not window)
         segment_ids = host_constant(xp, ids, k)
     plan = window_plan(window, n, k.shape[-2])
     linear = None if state is None else state.linear
@@ -314,13 +317,23 @@ def _wide(xp: Any, x: Array, lead: tuple[int, ...], axes: int) -> Array:
     return xp.broadcast_to(x, (*lead, *x.shape[x.ndim - axes :]))
 
 
-def _without_masked(ids: Any, mask: Array | None) -> Any:
-    """Return ids (..., l), those of masked tokens, which stand first, the id of the first that is there."""
-    if mask is None:
-        return ids
-    ids, mask = np.broadcast_arrays(ids, numbers_of(mask))
+def _ends_without_tokens(ids: Any, mask: Any) -> Any:
+    """Return True for tokens of a last segment, of ids (..., l), that a mask hides all of: a state forgets what was.
+
+    They stand last, so that sums end with theirs, which are empty. The history goes on in the first segment.
+    """
+    last = ids == ids[..., -1:]
+    return last & (ids[..., -1:] != ids[..., :1]) & ~np.any(mask & last, axis=-1, keepdims=True)
+
+
+def _without_masked(ids: Any, mask: Any, tail: Any, history: bool) -> Any:
+    """Return ids (..., l), those of masked tokens, which stand first, the id of the first that is there.
+
+    Theirs is 0, the first segment's, where a history comes without tokens of its own, and is that segment's.
+    """
+    ids, mask, tail = np.broadcast_arrays(ids, mask, tail)
     first = np.take_along_axis(ids, np.argmax(mask, axis=-1)[..., None], axis=-1)
-    return np.where(mask, ids, first)
+    return np.where(mask | tail, ids, np.zeros_like(first) if history else first)
 
 
 def window_plan(window: int, n: int, length: int) -> Plan:

@@ -138,10 +138,11 @@ def is_sorted(mask: Array) -> bool:
         return False
 
 
-def order_of(mask: Array) -> Array:
-    """Return the order in which what a mask (..., l) hides stands first, and all else as it did."""
+def order_of(mask: Array, last: Array | None = None) -> Array:
+    """Return the order in which what a mask (..., l) hides stands first, some of it last, and all else as it did."""
     xp = namespace(mask=mask)
-    return xp.argsort(xp.astype(mask, xp.int32), axis=-1, stable=True)
+    place = xp.astype(mask, xp.int32)
+    return xp.argsort(place if last is None else place + 2 * xp.astype(last, xp.int32), axis=-1, stable=True)
 
 
 def put_in_order(x: Array, order: Array) -> Array:
