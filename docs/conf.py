@@ -46,7 +46,7 @@ html_static_path = ["_static"]
 html_css_files = ["kernattn.css"]
 html_math_renderer = "mathml"
 html_show_sourcelink = False
-html_sidebars = {"adding": [], "changelog": [], "index": [], "references": [], "studies": []}
+html_sidebars = {"adding": [], "benchmarks/*": [], "changelog": [], "index": [], "references": [], "studies": []}
 html_theme_options = {
     "header_links_before_dropdown": 7,
     "navbar_align": "left",

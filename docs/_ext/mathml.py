@@ -17,7 +17,8 @@ NAMED = re.compile(r"(<m[io]>[A-Za-z]{2,}</m[io]>)(?=<(?:mi|mn|mfrac|msub|msup|m
 
 def mathml(latex: str, display: str) -> str:
     """Convert a formula; bars stand close, and thin spaces part a named function from what is beside it."""
-    close = convert(latex.strip(), display=display).replace(BAR, BAR.replace(">", ' lspace="0" rspace="0">', 1))
+    known = latex.strip().replace("{aligned}", "{split}")  # which the converter has by its other name
+    close = convert(known, display=display).replace(BAR, BAR.replace(">", ' lspace="0" rspace="0">', 1))
     return NAMED.sub(rf"\1{THIN}", BEFORE.sub(rf"\1{THIN}", close)).replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")
 
 
