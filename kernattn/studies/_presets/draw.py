@@ -98,11 +98,14 @@ def write_figures(
 def split(figure: Figure, records: Sequence[Record], size: str) -> list[tuple[str, Sequence[Record]]]:
     """Return the parts of a figure, each no higher than its size allows: what their names end with, their records."""
     room = SIZES[size]
-    values = [] if figure.by is None else names(records, figure.by)
+    by = figure.by
+    if by is None:
+        return [("", records)]
+    values = names(records, by)
 
     def shares(rows: int) -> list[Sequence[Record]]:
         most = rows * room.columns
-        return [choose(records, {figure.by: values[i : i + most]}) for i in range(0, len(values), most)]
+        return [choose(records, {by: values[i : i + most]}) for i in range(0, len(values), most)]
 
     rows = min(room.rows, -(-len(values) // room.columns))
     if rows < 2:
