@@ -24,9 +24,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "what",
         nargs="?",
-        choices=("generate", "tables"),
-        help="cpu: whole generations by a transformer, --n steps of each (default: 784, 3072 and 12288); or estimators "
-        "on real tables, whose names are --cases, with CPU seconds on one thread",
+        choices=("exact", "generate", "tables"),
+        help="cpu: kernel regression of --n flights without landmarks (default: 100000); or whole generations by a "
+        "transformer, --n steps of each (default: 784, 3072 and 12288); or estimators on real tables, whose names are "
+        "--cases, with CPU seconds on one thread",
     )
     add("--device", choices=("cpu", "gpu"), default="cpu", help="(default: %(default)s)")
     add(
@@ -75,6 +76,8 @@ def run(options: argparse.Namespace) -> None:
         make_page(options.page, on.columns, lambda line: print(line, file=sys.stderr, flush=True))
     elif options.what == "generate":
         _generate(options, on.machine())
+    elif options.what == "exact":
+        _exact(options, on.machine())
     else:
         _race(options, on)
 
@@ -83,7 +86,7 @@ def _check(options: argparse.Namespace, on: Device) -> None:
     of_cpu = ("what", "scaling", "start", "stream", "asleep", "page")
     if on.name != "cpu" and any(getattr(options, name) for name in of_cpu):
         raise ParameterError(
-            "generate, --scaling, --start, --stream, --asleep and --page are for device 'cpu'; "
+            "exact, generate, --scaling, --start, --stream, --asleep and --page are for device 'cpu'; "
             "on a GPU, give several --n"
         )
     if options.rows is not None:
@@ -153,6 +156,15 @@ def _generate(options: argparse.Namespace, machine: str) -> None:
     batches = (1, 32) if options.batch is None else (options.batch,)
     report = _printer(GENERATION, keep)
     generation(options.n or (784, 3072, 12288), batches, rounds=min(options.rounds, 7), report=report, **sizes)
+
+
+def _exact(options: argparse.Namespace, machine: str) -> None:
+    from bench.cpu.exact import EXACT, exact
+
+    rows = [row for n in options.n or (100_000,) for row in exact(n)]
+    print(table(rows, EXACT))
+    if options.out is not None:
+        write(options.out, "bench", machine, [], [table(rows, EXACT)], exact=rows)
 
 
 def _scaling(sizes: Sizes, backward: bool) -> tuple[dict[str, Any], str, Callable[[Path], None]]:

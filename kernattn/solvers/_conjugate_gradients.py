@@ -19,17 +19,19 @@ class Stop(NamedTuple):
 
 
 def conjugate_gradients(
-    product: Operator, b: Float64, precondition: Operator, stop: Stop
+    product: Operator, b: Float64, precondition: Operator, stop: Stop, start: Float64 | None = None
 ) -> tuple[Float64, Float64, bool]:
     """Return the solutions for columns of b (n, c), their relative residuals (steps, c), and whether all are small.
 
-    Each column takes its own steps (Hestenes and Stiefel 1952); one whose residual is 0 stands still.
+    Each column takes its own steps (Hestenes and Stiefel 1952); one whose residual is 0 stands still. They begin at
+    `start`, or at 0.
     """
     units = units_of(b)
     b = b / units
     sizes = np.sqrt(np.sum(b**2, axis=0))
     sizes[sizes == 0] = 1.0
-    solution, left = np.zeros_like(b), b.copy()
+    solution = np.zeros_like(b) if start is None else start / units
+    left = b.copy() if start is None else b - product(solution)
     z = precondition(left)
     direction, slope = z, np.sum(left * z, axis=0)
     residuals = [np.sqrt(np.sum(left**2, axis=0)) / sizes]

@@ -21,7 +21,6 @@ from kernattn._arrays.namespaces import (
 from kernattn._arrays.plain import quiet
 from kernattn._runtime.checks import (
     boolean,
-    check_room,
     instance_of,
     one_of,
     positive_integer,
@@ -39,13 +38,15 @@ from kernattn.features._nystrom.choose import choose_points
 from kernattn.kernels import Kernel
 from kernattn.solvers._check import check_beside, check_finite, widen
 from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_gradients, units_of
-from kernattn.solvers._factor import invert_on_rows, pays
+from kernattn.solvers._factor import HELD, invert_on_rows, pays
 from kernattn.solvers._landmark_sums import Landmarks, pivot, sum_rows
 from kernattn.solvers._spectrum import cast_as
 from kernattn.solvers._targets import OfTargets
 
 FEW = 4096  # landmarks, up to which sums over all rows cost less than the steps that they save
 SAMPLE, PART = 4, 8  # beyond, the preconditioner is made of so many rows a landmark, and of this part of all rows
+OWN, MOST = 13, 4096  # landmarks of a fit to all n rows that brings its own: this times root n, the work of a few steps
+AMONG = 2  # rows among which each of them is chosen
 Given = tuple[Any, Any, Any]  # a number of landmarks, landmarks, a map
 
 
@@ -122,6 +123,7 @@ def kernel_ridge(
     phi: Nystrom | None = None,
     method: str = "uniform",
     exact: bool = False,
+    start: KernelRidge | None = None,
     tolerance: float = 1e-6,
     max_iterations: int = 200,
     progress: bool | None = False,
@@ -139,11 +141,16 @@ def kernel_ridge(
     Where that is above the tolerance, and with more landmarks, where sums are over a sample, the factor is the
     preconditioner of steps at two products of an n x m kernel matrix each. All is computed in float64.
 
-    With `exact` the points are all rows, (K + lambda) w = y. Without landmarks a factor of the matrix solves it, n^2
-    numbers that are held, and one step says whether it was exact. With them no kernel matrix is held, a step is a
-    product of the n x n matrix, and landmarks make the preconditioner (Diaz, Epperly, Frangella, Tropp and Webber
-    2023): "rpcholesky" is then the method to take. A number of landmarks of 2,048 rows at most is no reason for steps:
-    the factor takes less time.
+    With `exact` the points are all rows,
+
+    .. math:: f = \sum_i w_i k(\cdot, x_i), \quad (K + \lambda) w = y.
+
+    Up to 11,585 rows, a GiB, a factor of the matrix solves it, and one step says whether it was exact. Of more rows no
+    kernel matrix is held: a step is a product of the n x n matrix, and landmarks make the preconditioner (Diaz,
+    Epperly, Frangella, Tropp and Webber 2023). Those that the fit chooses itself are 13 times the root of n, 4,096 at
+    most, picked by "rpcholesky" among twice as many rows: all takes less than 1 GiB beside the rows. A number of
+    landmarks that is given, or landmarks, are taken at any number of rows from 2,049 on; up to there, the factor takes
+    less time. The smaller the penalty, the more steps; more landmarks make them fewer.
 
     The penalty is on the sum over rows, as in `ridge`, where Falkon's lambda is on the mean: n times that. Targets
     should be centred, as there is no intercept.
@@ -159,8 +166,8 @@ def kernel_ridge(
     penalty : float
         The penalty lambda, above the rounding of the sums.
     num_landmarks : int, optional
-        The number m of landmarks, chosen by `method`. Exactly one of this, `landmarks` and `phi` is given; none, too,
-        where the fit is exact.
+        The number m of landmarks, chosen by `method`. Exactly one of this, `landmarks` and `phi` is given; none will
+        do where the fit is exact.
     landmarks : array, optional
         The landmarks: points (m, d), or indices of rows (m,).
     phi : Nystrom, optional
@@ -169,6 +176,9 @@ def kernel_ridge(
         How landmarks are chosen: a name in `kernattn.features.LANDMARKS`.
     exact : bool
         Whether all rows are points.
+    start : KernelRidge, optional
+        A fit to these rows with `exact`, at whose weights steps begin: to go on where `max_iterations` came first, or
+        from another penalty. Its landmarks are taken unless others are given.
     tolerance : float
         Iterations end once all residuals are below this part of the right-hand side.
     max_iterations : int
@@ -199,19 +209,22 @@ def kernel_ridge(
     given = num_landmarks, landmarks, phi
     _check_landmarks(given, len(rows), exact)
     one_of("method", method, LANDMARKS)
+    begin = None if start is None else _check_start(start, rows, targets, exact)
     inverse = _invert_by_factor(kernel, rows, targets.shape[1], penalty, given) if exact else None
-    chosen, landmarks = frozen(rows), None
+    chosen, pivoted = frozen(rows), None
     if inverse is None:
-        chosen, landmarks = _choose_landmarks(kernel, rows, given, method, source)
+        if start is not None and _is_free(given) and len(start.landmarks) < len(rows):
+            given = None, start.landmarks, None
+        chosen, pivoted = _choose_landmarks(kernel, rows, given, method, source)
     with bar("kernel_ridge", progress, unit="iteration", total=max_iterations) as shown_iterations:
         stop = Stop(tolerance, max_iterations, shown_iterations)
-        if landmarks is not None and exact:
-            inverse = _precondition_rows(kernel, landmarks, rows, penalty)
+        if pivoted is not None and exact:
+            inverse = _precondition_rows(kernel, pivoted, rows, penalty)
         if inverse is not None:
-            weights, residuals, converged = _solve_on_rows(kernel, rows, targets, penalty, inverse, stop)
+            weights, residuals, converged = _solve_on_rows(kernel, rows, targets, penalty, inverse, stop, begin)
         else:
-            assert landmarks is not None
-            solved = _solve_on_landmarks(kernel, landmarks, rows, targets, penalty, stop, source)
+            assert pivoted is not None
+            solved = _solve_on_landmarks(kernel, pivoted, rows, targets, penalty, stop, source)
             weights, residuals, converged = solved
     points = frozen(rows) if exact else chosen
     fields = (kernel, points, chosen, penalty, frozen(residuals), converged, frozen(weights))
@@ -243,13 +256,27 @@ def _check_landmarks(given: Given, n: int, exact: bool) -> None:
         raise ParameterError(f"num_landmarks must be at most the {n} rows; got {shown(given[0])}")
 
 
+def _check_start(start: KernelRidge, rows: Float64, targets: Float64, exact: bool) -> Float64:
+    """Return the weights of a fit to these rows, (n, c)."""
+    instance_of("start", start, KernelRidge)
+    if not exact:
+        raise ParameterError("start is for exact=True: on landmarks, sums need no start")
+    if start._weights.shape != targets.shape or not np.array_equal(start.points, rows):
+        raise ParameterError(f"start must be a fit to these rows and as many columns of targets; got {start!r}")
+    return start._weights
+
+
+def _is_free(given: Given) -> bool:
+    """Whether the fit chooses landmarks itself."""
+    return all(each is None for each in given)
+
+
 def _invert_by_factor(kernel: Kernel, rows: Float64, c: int, penalty: float, given: Given) -> Operator | None:
     """Return the inverse by a factor of the matrix: without landmarks, or of so few rows that it takes less time."""
-    num_landmarks, landmarks, phi = given
-    asked = num_landmarks is landmarks is phi is None
-    if asked:
-        check_room("the kernel's matrix", (len(rows), len(rows)))
-    elif num_landmarks is None or not pays(len(rows), c):
+    asked = _is_free(given)
+    if asked and len(rows) ** 2 > HELD:
+        return None
+    if not asked and (given[0] is None or not pays(len(rows), c)):
         return None
     inverse = invert_on_rows(kernel, rows, penalty)
     if asked and inverse is None:
@@ -260,7 +287,7 @@ def _invert_by_factor(kernel: Kernel, rows: Float64, c: int, penalty: float, giv
 def _choose_landmarks(
     kernel: Kernel, rows: Float64, given: Given, method: str, rng: np.random.Generator
 ) -> tuple[Float64, Landmarks]:
-    """Return a number of landmarks, landmarks, or those of a map: as they are, and by pivots."""
+    """Return a number of landmarks, landmarks, those of a map, or else as many as rows ask for, and their pivots."""
     num_landmarks, landmarks, phi = given
     cutoff = 0.0
     if phi is not None:
@@ -268,8 +295,12 @@ def _choose_landmarks(
         if phi.kernel != kernel or phi.dim != rows.shape[1]:
             raise ParameterError(f"phi must be a map of {kernel} for d = {rows.shape[1]}; got {phi!r}")
         landmarks, cutoff = phi.landmarks, phi.cutoff
-    elif landmarks is not None and not getattr(landmarks, "ndim", 0):
-        raise DTypeError(f"landmarks must be points (m, d) or indices (m,); got {shown(landmarks)}")
+    elif landmarks is not None:
+        if not getattr(landmarks, "ndim", 0):
+            raise DTypeError(f"landmarks must be points (m, d) or indices (m,); got {shown(landmarks)}")
+    elif num_landmarks is None:
+        num_landmarks, method = min(int(OWN * len(rows) ** 0.5), MOST, len(rows)), "rpcholesky"
+        rows = rows[np.sort(rng.choice(len(rows), min(AMONG * num_landmarks, len(rows)), replace=False))]
     points, matrix = choose_points(rows, kernel, num_landmarks, method, landmarks, rng)
     return frozen(points), pivot(points, matrix, cutoff)
 
@@ -321,7 +352,13 @@ def _precondition_rows(kernel: Kernel, landmarks: Landmarks, rows: Float64, pena
 
 
 def _solve_on_rows(
-    kernel: Kernel, rows: Float64, targets: Float64, penalty: float, precondition: Operator, stop: Stop
+    kernel: Kernel,
+    rows: Float64,
+    targets: Float64,
+    penalty: float,
+    precondition: Operator,
+    stop: Stop,
+    start: Float64 | None,
 ) -> tuple[Float64, Float64, bool]:
     """Solve (K + lambda) w = y."""
 
@@ -329,4 +366,4 @@ def _solve_on_rows(
         sums: Float64 = kernel.matmul(rows, None, v)
         return sums + penalty * v
 
-    return conjugate_gradients(product, targets, precondition, stop)
+    return conjugate_gradients(product, targets, precondition, stop, start)

@@ -54,15 +54,19 @@ class Landmarks(NamedTuple):
 
 
 def pivot(points: Float64, matrix: Float64, cutoff: float) -> Landmarks:
-    """Return landmarks (m, d) by pivots of their matrix, up to its rank; what is below the cutoff counts as none."""
+    """Return landmarks (m, d) by pivots of their matrix, up to its rank; what is below the cutoff counts as none.
+
+    The matrix is written over.
+    """
     size = float(np.linalg.norm(matrix))
-    factor, order, rank, _ = dpstrf(matrix.T, tol=NULL * size, lower=1)
-    squares = np.sum(np.tril(factor[:, :rank]) ** 2, axis=0)
+    factor, order, rank, _ = dpstrf(matrix.T, tol=NULL * size, lower=1, overwrite_a=True)
+    lower = np.tril(factor[:rank, :rank])
+    squares = np.einsum("ij,ij->j", lower, lower)
     left = np.cumsum(squares[::-1])[::-1]  # traces of what pivots leave
     rank = int(np.count_nonzero(left > cutoff * size))
-    order, lower = order[:rank].astype(np.int64) - 1, np.tril(factor[:rank, :rank])
+    order, lower = order[:rank].astype(np.int64) - 1, lower[:rank, :rank]
     inverse, _ = dtrtri(lower.T)
-    return Landmarks(points[order], order, lower, np.sum(inverse**2, axis=1), len(points))
+    return Landmarks(points[order], order, lower, np.einsum("ij,ij->i", inverse, inverse), len(points))
 
 
 class Sums(NamedTuple):

@@ -98,10 +98,53 @@ def test_rows_that_come_again_have_no_factor_of_a_penalty_below_rounding():
             kernel_ridge(again, again[:, 0], KERNEL, penalty=1e-25, exact=True, **given)
 
 
-def test_a_matrix_beyond_memory_is_refused():
-    rows = np.zeros((10**6, 1))
-    with pytest.raises(ParameterError, match=r"the kernel's matrix of shape \(1000000, 1000000\) needs"):
-        kernel_ridge(rows, rows[:, 0], KERNEL, penalty=1.0, exact=True)
+@pytest.mark.parametrize("columns", [slice(None), 0], ids=["targets", "target"])
+def test_rows_whose_matrix_is_not_held_are_the_direct_solve(columns, monkeypatch):
+    """Such rows choose landmarks of their own, fewer than they are."""
+    monkeypatch.setattr("kernattn.solvers._kernel_ridge.HELD", len(X) ** 2 - 1)
+    monkeypatch.setattr("kernattn.solvers._kernel_ridge.OWN", 3)
+    for x in (X, X.astype("f4")):
+        fit = kernel_ridge(x, Y[:, columns], KERNEL, penalty=1e-2, exact=True, tolerance=1e-9)
+        assert fit.converged
+        assert fit.iterations > 1
+        assert fit.landmarks.shape == (51, 2)
+        wanted = krr(KERNEL, x.astype("f8"), Y[:, columns], 1e-2)
+        np.testing.assert_allclose(fit.weights, wanted, atol=1e-6 * np.abs(wanted).max())
+
+
+@pytest.mark.usefixtures("steps")
+def test_steps_go_on_from_a_fit():
+    given = {"penalty": 1e-2, "exact": True, "method": "rpcholesky", "tolerance": 1e-9}
+    whole = kernel_ridge(X, Y, KERNEL, num_landmarks=30, **given)
+    part = kernel_ridge(X, Y, KERNEL, num_landmarks=30, **given, max_iterations=4)
+    on = kernel_ridge(X, Y, KERNEL, landmarks=part.landmarks, **given, start=part)
+    assert not part.converged
+    assert on.converged
+    assert on.iterations < whole.iterations
+    np.testing.assert_allclose(on.residuals[0], part.residuals[-1], rtol=1e-6)
+    np.testing.assert_allclose(on.predict(NEW), whole.predict(NEW), atol=1e-6)
+
+
+def test_a_start_brings_its_landmarks(monkeypatch):
+    monkeypatch.setattr("kernattn.solvers._kernel_ridge.HELD", 1)
+    first = kernel_ridge(X, Y, KERNEL, penalty=1e-2, exact=True, max_iterations=1)
+    then = kernel_ridge(X, Y, KERNEL, penalty=1e-2, exact=True, start=first)
+    assert then.converged
+    np.testing.assert_array_equal(np.sort(then.landmarks, axis=0), np.sort(first.landmarks, axis=0))
+    again = kernel_ridge(X, Y, KERNEL, penalty=1e-2, exact=True, start=then)
+    assert again.iterations == 0
+    np.testing.assert_array_equal(again.weights, then.weights)
+
+
+def test_starts_that_do_not_fit():
+    fit = kernel_ridge(X, Y, KERNEL, penalty=1e-2, exact=True)
+    for given in ({"x": X[:9], "y": Y[:9]}, {"x": X, "y": Y[:, 0]}, {"x": X + 1, "y": Y}):
+        with pytest.raises(ParameterError, match="start must be a fit to these rows"):
+            kernel_ridge(**given, kernel=KERNEL, penalty=1e-2, exact=True, start=fit)
+    with pytest.raises(ParameterError, match="start is for exact=True"):
+        kernel_ridge(X, Y, KERNEL, penalty=1e-2, num_landmarks=5, start=fit)
+    with pytest.raises(DTypeError, match="start must be"):
+        kernel_ridge(X, Y, KERNEL, penalty=1e-2, exact=True, start=fit.weights)
 
 
 @pytest.mark.usefixtures("steps")

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
+from bench.cpu.exact import EXACT
 from bench.cpu.generate.races import GENERATION
 from bench.cpu.mkl import fastest_mkl
 from bench.cpu.runs import PARTS, Run, held_to_avx2, unheld
@@ -137,6 +138,7 @@ def _part(runs: Sequence[Run], results: Sequence[Result], race_columns: Sequence
         ("start", START),
         ("stream", STREAM),
         ("generation", GENERATION),
+        ("exact", EXACT),
     ):
         rows = [row for result in results for row in result.get(kind, [])]
         filled = [column for column in shown if any(column.cell(row) for row in rows)]

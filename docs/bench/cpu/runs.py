@@ -143,6 +143,7 @@ PARTS: dict[str, tuple[Run, ...]] = {
         Run("--rounds 3 --cases ridges-diamonds ridges-flights", 1),
     ),
     "landmarks": tuple(Run(f"--rounds 2 --cases {name} --features 1000", 1) for name in ("cg", "cg-flights")),
+    "exact": (Run("exact", 2),),
     "kernel-products": tuple(
         run
         for d in (8, 64)

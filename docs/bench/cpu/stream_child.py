@@ -35,10 +35,10 @@ def run() -> None:
     start, used = perf_counter(), process_time()
     m = accumulate(blocks(), phi, checkpoint=given["checkpoint"], every=given["every"])
     times = {"seconds": perf_counter() - start, "cpu_seconds": process_time() - used}
-    print(json.dumps(times | {"peak_bytes": _peak(), "digest": digest(m)}))
+    print(json.dumps(times | {"peak_bytes": peak(), "digest": digest(m)}))
 
 
-def _peak() -> int:
+def peak() -> int:
     """Return the most memory that was resident, in bytes: what a process inherits does not count, where Linux tells."""
     status = Path("/proc/self/status")
     if status.exists():
