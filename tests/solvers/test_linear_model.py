@@ -153,6 +153,22 @@ def test_separable_classes_converge_where_little_is_left():
     assert sums[0] <= sums[1] * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1.0, 1e45], ids=str)
+def test_counts_of_many_rows_have_the_least_sum_to_the_tolerance(unit):
+    """Of more rows than a Hessian has; features beyond float32 are as good as others."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((6000, 6)) * unit
+    y, weights = rng.poisson(np.exp(x[:, 0] / unit + 2)).astype(float), rng.exponential(size=6000) ** 3
+    own = {"y": y, "weights": weights, "loss": "poisson", "penalty": unit**2}
+    sums = []
+    for tolerance in (1e-6, 1e-12):
+        fit = ka.solvers.linear_model(x, ka.features.linear(np.ones(6)), tolerance=tolerance, **own)
+        scores = x @ fit.weights + fit.intercept
+        sums.append(weights @ (np.exp(scores) - y * scores) + np.sum((unit * fit.weights) ** 2) / 2)
+        assert fit.converged
+    assert abs(sums[0] - sums[1]) <= 1e-6 * weights.sum()
+
+
 def test_the_scale_of_rows_that_are_fitted_exactly_is_that_of_the_sum():
     y = PHI(X[:20]).sum(axis=1)
     fit = solve("huber", X[:20], y=y, penalty=1e-6)

@@ -29,10 +29,11 @@ from kernattn.solvers._losses.interior_point import minimise_pinball
 from kernattn.solvers._losses.labels import find_classes, given_penalty, likeliest, walk_labelled
 from kernattn.solvers._losses.losses import Huber, Loss, Poisson, Quantile, SquaredHinge
 from kernattn.solvers._losses.penalty import choose_penalty
-from kernattn.solvers._losses.quasi_newton import FIRST_TOLERANCE, Fit, Problem, minimise, some_of
+from kernattn.solvers._losses.quasi_newton import ROUGHLY, Fit, Problem, minimise, some_of
 from kernattn.solvers._losses.scored import Scored
 from kernattn.solvers._losses.sweeps import Sweeps
 
+SMOOTHLY = 1e-4  # tolerance of a quantile's smooth fit
 LOSSES = "huber", "poisson", "quantile", "squared_hinge"
 
 
@@ -215,14 +216,13 @@ def _fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
     start = np.concatenate([np.zeros(size), [begin.intercept], begin.log_scale])
     if begin.alike:
         return Fit(np.concatenate([np.zeros(size), [begin.shift], np.full(len(begin.log_scale), -np.inf)]), 0, True)
-    problem = problem._replace(loss=loss, y=y - begin.shift)
+    y = y - begin.shift
+    problem = problem._replace(loss=loss, y=y, least=float(weights @ loss.least_of(y)))
     rows, share = some_of(np.flatnonzero(weights), size)
     if share > 1:
-        some = problem.of_rows(rows)
-        some = some._replace(weights=share * some.weights)
-        start = minimise(some, start, size, FIRST_TOLERANCE, most).point
+        start = minimise(_some(problem, rows, share), start, size, ROUGHLY, most).point
     if isinstance(loss, Quantile):
-        smooth = minimise(problem, start, size, FIRST_TOLERANCE, most)
+        smooth = minimise(problem, start, size, SMOOTHLY, most)
         fit = minimise_pinball(problem, smooth.point, size, tolerance, most)
     else:
         fit = minimise(problem, start, size, tolerance, most, sure=True)
@@ -230,6 +230,15 @@ def _fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
     if isinstance(loss, Huber):
         fit.point[size + 1] = np.logaddexp(np.log(loss.least), fit.point[size + 1])
     return fit
+
+
+def _some(problem: Problem, rows: NDArray[np.intp], share: float) -> Problem:
+    """Return the sum over some of the rows for where a fit begins, in float32 unless its numbers are too large."""
+    try:
+        with np.errstate(over="raise"):
+            return problem.of_rows(rows, share, np.float32)
+    except FloatingPointError:
+        return problem.of_rows(rows, share)
 
 
 def _loss(name: str, quantile: float, epsilon: float) -> Loss:

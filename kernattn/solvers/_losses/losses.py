@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -38,12 +38,18 @@ class Start(NamedTuple):
 class Loss(ABC):
     """A loss that is convex in the score."""
 
+    concordant: ClassVar[bool] = False  # whether the curvature changes, by a unit of the score, by a factor at most
+
     def check(self, y: Float64) -> None:  # noqa: B027
         """Raise where targets are outside of its range; most take all."""
 
     @abstractmethod
     def start(self, y: Float64, weights: Float64, intercept: bool) -> tuple[Self, Start]:
         """Return the loss for these targets, and where a fit to them begins."""
+
+    def least_of(self, y: Float64) -> Float64:
+        """Return what `judge` leaves out of the losses (n,): it makes them 0 at the least."""
+        return np.zeros(len(y))
 
     @abstractmethod
     def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
@@ -66,7 +72,9 @@ class SquaredHinge(Loss):
 
 @dataclass(frozen=True)
 class Poisson(Loss):
-    """Half the deviance of counts, e^f - y f - (y - y log y)."""
+    """Half the deviance of counts, e^f - y f - (y - y log y); `least_of` is what is in brackets."""
+
+    concordant = True
 
     def check(self, y: Float64) -> None:
         """Raise where a count is negative, or all are 0."""
@@ -80,11 +88,16 @@ class Poisson(Loss):
         mean = float(np.average(y, weights=weights))
         return self, Start(0.0, float(np.log(mean)) if intercept else 0.0, np.zeros(0))
 
+    def least_of(self, y: Float64) -> Float64:
+        """Return y log y - y."""
+        rest: Float64 = special.xlogy(y, y) - y
+        return rest
+
     def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
         """Return losses and their derivatives."""
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             mean = np.exp(scores)
-            return Judged(mean - y * scores - y + special.xlogy(y, y), mean - y, mean)
+            return Judged(mean - y * scores, mean - y, mean)
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from kernattn._arrays.namespaces import Float64, namespace, without_flags
+from kernattn._arrays.namespaces import Float64, without_flags
 from kernattn._runtime.lazy_scipy import optimize
 from kernattn.errors import ParameterError
 from kernattn.solvers._losses.losses import Loss
-from kernattn.solvers._losses.sweeps import Held, Sweeps, times
+from kernattn.solvers._losses.sweeps import Held, Sweeps, times, turned_times
 
-ROWS, MANY = 4096, 8  # rows of a Hessian: as many at least, and as many times the features
+ROWS, MANY, ROOTS = 4096, 8, 48  # rows of a Hessian: as many at least, as many times the features, and the root of all
 STALE = 8  # steps after which the Hessian is made anew
 NO_SLOPE = 1e-12  # of the largest curvature: the curvature of a direction that no row tells
 ENOUGH = 0.5  # of the slope along a line: where less is left, the first step is taken
 CLOSE = 0.1  # of the slope, at which a search along a line ends
 SURE = 2.0  # a Hessian of some rows may say that the sum can fall by half of what it can
-FIRST_TOLERANCE = 1e-4  # of the fit to some rows, where others begin
+ROUGHLY = 1e-3  # tolerance of the fit to some rows, where that to all begins
+SINGLE = 8 * float(np.finfo(np.float32).eps)  # of the trace: the penalty from which on float32 makes a metric
+SMALL = 1e-30  # for that penalty: squares of less are 0 in float32
+AHEAD, FAST = 0.5, 0.1  # where steps leave so little of what was left, one that will leave half the tolerance is last
 
 Solve = Callable[[Float64], Float64]
 
@@ -37,27 +40,31 @@ class Problem(NamedTuple):
     penalty: float
     intercept: bool
     shown: Any = None  # a bar, or None
+    least: float = 0.0  # what the losses leave out, as no score has a part in it
 
-    def of_rows(self, rows: NDArray[np.intp]) -> "Problem":
-        """Return the sum over some of the rows, which are sorted, and show nothing of its sweeps."""
-        some = Held(self.rows.take(rows))
-        return self._replace(rows=some, y=self.y[rows], weights=self.weights[rows], shown=None)
+    def of_rows(self, rows: NDArray[np.intp], share: float = 1.0, dtype: Any = np.float64) -> "Problem":
+        """Return the sum over some of the rows, which are sorted, each for so many, and show nothing of its sweeps."""
+        y, weights = self.y[rows], share * self.weights[rows]
+        least, held = float(weights @ self.loss.least_of(y)), Held(self.rows.take(rows, dtype))
+        return self._replace(rows=held, y=y, weights=weights, shown=None, least=least)
 
     def at(self, point: Float64, size: int) -> "Place":
         """Return the sum and its gradient at a point of so many features."""
         gradient, scores = np.zeros(len(point)), np.empty(len(self.y))
         gradient[:size] = self.penalty * point[:size]
-        value, out = self.penalty / 2 * float(point[:size] @ point[:size]), 0.0
+        value, out = self.least + self.penalty / 2 * float(point[:size] @ point[:size]), 0.0
         log_scale = point[size + 1 :]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             for here, features in self.rows.parts():
-                scores[here] = times(features, point[:size]) + point[size]
-                judged = self.loss.judge(scores[here], self.y[here], log_scale)
-                slopes = self.weights[here] * judged.slopes
-                value += float(self.weights[here] @ judged.losses)
-                gradient[:size] += times(namespace(features=features).matrix_transpose(features), slopes)
+                weights, some = self.weights[here], scores[here]
+                np.add(times(features, point[:size]), point[size], out=some)
+                judged = self.loss.judge(some, self.y[here], log_scale)
+                slopes = weights * judged.slopes
+                value += float(weights @ judged.losses)
+                gradient[:size] += turned_times(features, slopes)
                 out += float(slopes.sum())
-                gradient[size + 1 :] += np.sum(self.weights[here] * judged.by_log_scale)
+                if len(log_scale):
+                    gradient[size + 1 :] += float(weights @ judged.by_log_scale)
         gradient[size] = out if self.intercept else 0.0
         if self.shown is not None:
             self.shown.update()
@@ -72,12 +79,22 @@ class Problem(NamedTuple):
             w, log_scale = point[:size], point[size + 1 :]
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 judged = self.loss.judge(place.scores + t * across, self.y, log_scale)
-                value = float(self.weights @ judged.losses) + self.penalty / 2 * float(w @ w)
+                value = self.least + float(self.weights @ judged.losses) + self.penalty / 2 * float(w @ w)
                 slope = float((self.weights * judged.slopes) @ across) + self.penalty * float(w @ step[:size])
                 slope += float(np.sum(self.weights * judged.by_log_scale)) * float(step[size + 1 :].sum())
             return value, slope
 
         return at
+
+    def kept(self, before: "Place", place: "Place", size: int) -> float:
+        """Return the least part of its curvature that a row has kept from one place to another, at most 1."""
+        scales = before.point[size + 1 :], place.point[size + 1 :]
+        old, new = (
+            self.loss.judge(each.scores, self.y, scale).curvatures
+            for each, scale in zip((before, place), scales, strict=True)
+        )
+        had = (old > 0) & (self.weights > 0)
+        return float(np.min(new[had] / old[had], initial=1.0))
 
 
 class Place(NamedTuple):
@@ -106,12 +123,8 @@ def hessian(problem: Problem, place: Place, size: int) -> Solve:
     curvature = problem.weights * judged.curvatures
     rows, share = some_of(np.flatnonzero(curvature > 0), size)
     root = np.sqrt(share * curvature[rows])
-    columns = [problem.rows.take(rows) * root[:, None]] if len(rows) else [np.zeros((0, size))]
-    columns.append(root[:, None])
-    if judged.beside is not None:
-        columns.append((root * judged.beside[rows])[:, None])
-    half = np.concatenate(columns, axis=1)
-    matrix = half.T @ half
+    beside = np.stack([root] if judged.beside is None else [root, root * judged.beside[rows]], axis=1)
+    matrix = _gram(problem, rows, root, beside) if len(rows) else np.zeros((size + beside.shape[1],) * 2)
     diagonal = np.diagonal(matrix).copy()
     diagonal[:size] += problem.penalty
     diagonal[size:] += NO_SLOPE * max(float(diagonal.max()), float(problem.weights.sum()))
@@ -130,9 +143,20 @@ def hessian(problem: Problem, place: Place, size: int) -> Solve:
     return lambda gradient: cho_solve(factor, gradient, check_finite=False)
 
 
+def _gram(problem: Problem, rows: NDArray[np.intp], root: Float64, beside: Float64) -> Float64:
+    """Return the products of features times a root, and of what is beside them, in float32 if that will do."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        half = np.concatenate([problem.rows.take(rows, np.float32), beside], axis=1, dtype=np.float32)
+        half[:, : -beside.shape[1]] *= root.astype(np.float32)[:, None]
+        if SMALL <= np.vdot(half, half) * SINGLE <= problem.penalty:
+            return (half.T @ half).astype(np.float64)
+    whole = np.concatenate([problem.rows.take(rows) * root[:, None], beside], axis=1)
+    return whole.T @ whole
+
+
 def some_of(rows: NDArray[np.intp], size: int) -> tuple[NDArray[np.intp], float]:
     """Return rows for a Hessian of so many features, and for how many each stands."""
-    most = max(ROWS, MANY * size)
+    most = max(ROWS, MANY * size, int(ROOTS * len(rows) ** 0.5))
     if len(rows) <= most:
         return rows, 1.0
     drawn = np.sort(np.random.default_rng(len(rows)).choice(rows, most, replace=False))
@@ -154,30 +178,39 @@ def minimise(
 
     Steps are those of L-BFGS (Liu and Nocedal 1989) from the metric on. An older metric may be of rows that have a
     curvature no more, and then it makes little of what is left: to be `sure`, the metric of the place itself must say
-    that little is left, and a step down it must find no more than that.
+    that little is left, and a step down it must find no more than that. Of a self-concordant loss the curvature of each
+    row tells how far an older metric may be trusted, and the last step is not looked at where it will leave little.
     """
     place, since, converged = problem.at(start, size), 0, False
     pairs: list[tuple[Float64, Float64]] = []
-    solve = metric(problem, place, size)
+    solve, made_at, before, earlier = metric(problem, place, size), place, np.inf, np.inf
     for step in range(most + 1):
         if since >= STALE:
-            solve, since, pairs = metric(problem, place, size), 0, []
+            solve, made_at, since, pairs = metric(problem, place, size), place, 0, []
         direction = -_two_loops(place.gradient, pairs, solve)
         slope = float(place.gradient @ direction)
-        converged = -SURE * slope / 2 <= tolerance * place.value
-        if converged and sure and since:
-            solve, since, pairs = metric(problem, place, size), 0, []
+        left = -SURE * slope / 2 / place.value
+        converged = left <= tolerance
+        if step == most or (converged and not sure):
+            break
+        if sure and since and problem.loss.concordant:
+            kept = problem.kept(made_at, place, size)
+            if left <= kept * tolerance:
+                break
+            rate = max(left / before, before / earlier) if since > 1 else np.inf
+            if left * rate <= AHEAD * kept * tolerance and rate <= FAST:
+                return Fit(place.point + direction, step + 1, True)
+        if converged and since:
+            solve, made_at, since, pairs = metric(problem, place, size), place, 0, []
             direction = -solve(place.gradient)
             slope = float(place.gradient @ direction)
             converged = -SURE * slope / 2 <= tolerance * place.value
-        if step == most or (converged and not sure):
-            break
         next_place = _step(problem, place, direction, slope, size)
         if next_place is None:  # rounding is all that is left to find
             break
         last = converged and place.value - next_place.value <= tolerance * place.value
         pairs.append((next_place.point - place.point, next_place.gradient - place.gradient))
-        place, since = next_place, since + 1
+        place, since, before, earlier = next_place, since + 1, left, before
         if last:
             break
     return Fit(place.point, step, converged)

@@ -29,16 +29,16 @@ class Part(NamedTuple):
 class Held(NamedTuple):
     """Rows whose features are given."""
 
-    features: Float64  # (n, M), M = 0 of rows that are all alike
+    features: NDArray[Any]  # (n, M), M = 0 of rows that are all alike
 
     def parts(self) -> Iterator[Part]:
         """Walk over the features."""
         for here in strips(len(self.features), STRIP // max(1, self.features.shape[1])):
             yield Part(here, self.features[here])
 
-    def take(self, rows: NDArray[np.intp]) -> Float64:
-        """Return the features of some rows, which are sorted."""
-        return self.features[rows]
+    def take(self, rows: NDArray[np.intp], dtype: type[np.floating[Any]] = np.float64) -> NDArray[Any]:
+        """Return the features of some rows, which are sorted: to be read only."""
+        return _take(self.features, rows, dtype)
 
 
 class Sweeps:
@@ -54,6 +54,7 @@ class Sweeps:
         self.labels: NDArray[Any] = np.concatenate(labels)
         self.weights: Float64 = np.concatenate(weights)
         self._kept: list[Part] | None = None
+        self._taken: tuple[NDArray[np.intp], NDArray[Any]] | None = None
 
     def blocks(self) -> Iterator[Part]:
         """Walk over the features, in float64, as many rows at once as they were made of."""
@@ -66,14 +67,20 @@ class Sweeps:
             host = isinstance(features, np.ndarray)
             for some in strips(features.shape[0], STRIP // features.shape[1] if host else None):
                 part = features[some, ...]
-                yield Part(slice(here.start + some.start, here.start + some.stop), widen(part) if host else part)
+                part = part.astype(np.float64, copy=False) if host else part
+                yield Part(slice(here.start + some.start, here.start + some.stop), part)
 
-    def take(self, rows: NDArray[np.intp]) -> Float64:
-        """Return the features (k, M) of some rows, which are sorted, on the host."""
-        if self._kept is not None:
-            held = [(part.here.start, part.features) for part in self._kept]
-            return np.concatenate([to_numpy64(each) for each in _pick(held, rows)])
-        return np.concatenate([to_numpy64(self._features(each)) for each in _pick(self._rows(), rows)])
+    def take(self, rows: NDArray[np.intp], dtype: type[np.floating[Any]] = np.float64) -> NDArray[Any]:
+        """Return the features (k, M) of some rows, which are sorted, on the host: to be read only."""
+        if self._taken is None or self._taken[1].dtype != dtype or not np.array_equal(self._taken[0], rows):
+            if self._kept is not None:
+                held = ((part.here.start, part.features) for part in self._kept)
+                parts = [_take(features, some, dtype) for features, some in _pick(held, rows)]
+            else:
+                made = (self._features(take_rows(x, some)) for x, some in _pick(self._rows(), rows))
+                parts = [_take(features, slice(None), dtype) for features in made]
+            self._taken = rows, parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return self._taken[1]
 
     def _walk(self) -> Iterable[Part]:
         return self._make() if self._kept is None else self._kept
@@ -103,12 +110,25 @@ class Sweeps:
         return self._phi(widen(x), backend=self._backend)
 
 
-def _pick(blocks: Iterable[tuple[int, Any]], rows: NDArray[np.intp]) -> Iterator[Any]:
-    """Yield some of the rows of blocks, each of which comes with the number of its first."""
+def _pick(blocks: Iterable[tuple[int, Any]], rows: NDArray[np.intp]) -> Iterator[tuple[Any, NDArray[np.intp]]]:
+    """Yield the blocks that hold some of the rows, each with the numbers of these in it; it comes with its first's."""
     for begin, block in blocks:
         low, high = np.searchsorted(rows, (begin, begin + block.shape[0]))
         if low < high:
-            yield take_rows(block, rows[low:high] - begin)
+            yield block, rows[low:high] - begin
+
+
+def _take(features: Array, rows: Any, dtype: type[np.floating[Any]]) -> NDArray[Any]:
+    """Return some rows on the host, in another dtype."""
+    if not isinstance(features, np.ndarray):
+        some = features if isinstance(rows, slice) else take_rows(features, rows)
+        return to_numpy64(some).astype(dtype, copy=False)
+    if isinstance(rows, slice):
+        return features.astype(dtype, copy=False)
+    out = np.empty((len(rows), features.shape[1]), dtype)
+    for here in strips(len(rows), STRIP // max(1, features.shape[1])):
+        out[here] = features[rows[here]]
+    return out
 
 
 def _keeps_rows(phi: FeatureMap) -> bool:
@@ -119,6 +139,11 @@ def _keeps_rows(phi: FeatureMap) -> bool:
 def times(left: Array, right: Float64) -> Float64:
     """Return left @ right on the host, made where left is."""
     if isinstance(left, np.ndarray):
-        return to_numpy64(left @ right.astype(left.dtype, copy=False))
+        return (left @ right.astype(left.dtype, copy=False)).astype(np.float64, copy=False)
     xp = namespace(left=left)
     return to_numpy64(xp.matmul(left, constant(xp, right, left.dtype, left)))
+
+
+def turned_times(left: Array, right: Float64) -> Float64:
+    """Return left^T @ right on the host, made where left is."""
+    return times(left.T if isinstance(left, np.ndarray) else namespace(left=left).matrix_transpose(left), right)

@@ -23,7 +23,7 @@ QUANTILE = 0.9
 
 
 def _models(loss: str, n: int) -> dict[str, Callable[[], Any]]:
-    """Return what makes scikit-learn's models, with their own tolerances."""
+    """Return what makes scikit-learn's models, with their own tolerances, and one that takes our sum to 1e-6."""
     if not peers.have("sklearn"):
         return {}
     models, svm = import_module("sklearn.linear_model"), import_module("sklearn.svm")
@@ -31,6 +31,7 @@ def _models(loss: str, n: int) -> dict[str, Callable[[], Any]]:
         "huber": {"HuberRegressor, 100 steps": lambda: models.HuberRegressor(alpha=PENALTY / 2)},
         "poisson": {
             "PoissonRegressor, L-BFGS": lambda: models.PoissonRegressor(alpha=PENALTY / n),
+            "PoissonRegressor, L-BFGS to 1e-5": lambda: models.PoissonRegressor(alpha=PENALTY / n, tol=1e-5),
             "PoissonRegressor, Newton": lambda: models.PoissonRegressor(alpha=PENALTY / n, solver="newton-cholesky"),
         },
         "quantile": {"QuantileRegressor": lambda: models.QuantileRegressor(quantile=QUANTILE, alpha=0.0)},
