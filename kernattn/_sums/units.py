@@ -71,23 +71,37 @@ def balance(features: ScaledFeatures) -> ScaledFeatures:
     log_scale = clip_huge(xp, log_scale)
     if values.shape[-1] == 1 < log_scale.shape[-1]:
         return ScaledFeatures(values, log_scale)
-    top = xp.abs(values)
-    if log_scale.shape[-1] == 1:
-        top = xp.max(top, axis=-1, keepdims=True)
+    if log_scale.shape[-1] > 1:
+        top = xp.abs(values)
+    else:
+        top = xp.maximum(xp.max(values, axis=-1, keepdims=True), -xp.min(values, axis=-1, keepdims=True))
     octaves = octaves_of(xp, top)
+    if isinstance(octaves, np.ndarray) and not octaves.any() and top.all():
+        return ScaledFeatures(values, log_scale)
     log_scale = xp.where(top == 0, -xp.inf, log_scale + octaves * log(2))
     return ScaledFeatures(values * 2.0**-octaves, log_scale)
 
 
-def multiply_out(features: ScaledFeatures, like: Array) -> Array:
-    """Return values e^log_scale in the dtype of `like`: infinite where that is beyond it."""
+def multiply_out(features: ScaledFeatures, like: Array, *, own: bool = False) -> Array:
+    """Return values e^log_scale in the dtype of `like`: infinite where that is beyond it.
+
+    Values that are the caller's `own`, which no other holds, come back as they are where no row has a scale.
+    """
     values, log_scale = features
     xp = namespace(values=values)
+    if own and is_unscaled(features):
+        return xp.astype(values, like.dtype, copy=False)
     safe = SAFE[dtype_name(log_scale)][1]
     with np.errstate(over="ignore"):
         phi = values * xp.exp(xp.where(log_scale > safe, safe, log_scale))
         phi = phi * xp.exp(_between(xp, 0.0, log_scale - safe, safe))
         return xp.astype(phi, like.dtype, copy=False)
+
+
+def is_unscaled(features: ScaledFeatures) -> bool:
+    """Say whether rows have one log scale each, which is 0 in all: of NumPy's arrays, where a look costs nothing."""
+    scale = features.log_scale
+    return isinstance(scale, np.ndarray) and scale.shape[-1] == 1 and not scale.any()
 
 
 def decay_rate(a_log: Array) -> Array:

@@ -4,11 +4,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn.kernels import Stationary
-from kernattn.sklearn._candidates import ONE_THREAD, Candidate, line_to_try, times_longer
+from kernattn.sklearn._candidates import Candidate, line_to_try, on_one_thread, times_longer
 from kernattn.solvers._losses.logistic_penalty import hold_out
 
 FACTORS = (1.0, 2.0, 4.0, 8.0)  # of the usual lengthscale
@@ -31,6 +30,6 @@ def tune_by_log_loss(
     tried = [Candidate(times_longer(kernel, by), line if linear else None) for by in FACTORS]
     if linear is None and line is not None:
         tried += [*(Candidate(times_longer(kernel, by), line) for by in BESIDE_LINE), Candidate(None, line)]
-    with threadpool_limits(*ONE_THREAD):
+    with on_one_thread():
         losses = [hold_out(x, labels, weights, each.small_map(x.shape[1]), classes, intercept).loss for each in tried]
     return tried[int(np.argmin(losses))]  # NaN of all stands for the first

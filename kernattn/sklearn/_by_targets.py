@@ -1,10 +1,10 @@
-"""The lengthscale that targets prefer, by the evidence and by folds."""
+"""The lengthscale that targets prefer, by the evidence of random features or of landmarks."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from kernattn._arrays.csr import is_sparse, take_rows
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
@@ -12,19 +12,18 @@ from kernattn._runtime.checks import MODERATE
 from kernattn.errors import KernattnError
 from kernattn.features import FeatureMap
 from kernattn.kernels import Stationary, usual_lengthscale
-from kernattn.sklearn._candidates import FEATURES, ONE_THREAD, SAME, Candidate, line_of, line_to_try, times_longer
-from kernattn.sklearn._inputs import lowest_ridge
-from kernattn.solvers import cross_validate, moments
-from kernattn.solvers._digests import distinct, folds_of
-from kernattn.solvers._folds import add_folds
-from kernattn.solvers._ridge import choose
+from kernattn.sklearn._candidates import FEATURES, SAME, Candidate, line_of, line_to_try, on_one_thread, times_longer
+from kernattn.sklearn._on_landmarks import Judge
+from kernattn.solvers._digests import distinct
 from kernattn.solvers._tune import OBJECTIVES, Search, search_lengthscales
 
 ROWS = 2048  # that a search looks at
 DENSE = 2**24  # numbers of sparse rows that a search makes dense
 FEW = 25  # rows that differ, below which the evidence tells nothing
 STEPS = 30  # of a search for the largest evidence
-FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0)  # of the usual lengthscale, which folds choose among; the last is nearly a line
+STEP = 4.0  # from a lengthscale to the next that is tried
+FACTORS = (1.0, 4.0, 16.0)  # of the usual lengthscale; the longest is nearly a line
+SHORTEST = 1e-3  # of the usual lengthscale
 
 
 class _Seen(NamedTuple):
@@ -47,34 +46,57 @@ def tune_by_evidence(
     mean of its targets: copies would pass for rows without noise. A digest picks them, so that order has no part in it.
     Targets are as if each had the mean 0 and a variance of 1. A line is beside the kernel where `linear` is True.
     """
-    with threadpool_limits(*ONE_THREAD):
+    with on_one_thread():
         found = _of_evidence(kernel, ard, _distinct(x, y, weights))
     return Candidate(found, line_of(x, weights) if linear else None)
 
 
-def tune_by_folds(kernel: Stationary, x: Array, y: Float64, weights: Float64 | None, linear: bool | None) -> Candidate:
-    """Return the candidate with the least squared error on rows left out.
+def tune_by_landmarks(
+    kernel: Stationary, x: Array, y: Float64, weights: Float64 | None, linear: bool | None
+) -> Candidate:
+    """Return the candidate with the largest evidence on landmarks, of the rows and targets of `tune_by_evidence`.
 
-    The evidence's lengthscale is tried, and 1, 2, 4, 8 and 16 times the kernel's own, on the rows, targets and features
-    of `tune_by_evidence`. The evidence believes in normal noise: where targets have heavy tails, as counts have, it
-    explains the largest by a short lengthscale. A line is beside the kernel unless `linear` is False; None tries it
-    alone, too.
+    The kernel's own lengthscale is tried, 4 and 16 times it, quarters while they are better, and then one between the
+    best and the better of its neighbours. A line is beside the kernel unless `linear` is False. None takes the line
+    alone, unless both the evidence and rows left out prefer the kernel: the evidence believes in normal noise, and
+    explains far targets by a short lengthscale.
     """
-    with threadpool_limits(*ONE_THREAD):
+    with on_one_thread():
         seen = _distinct(x, y, weights)
-        found = _of_evidence(kernel, False, seen)
-        if found is kernel:
+        if _tells_nothing(seen):
             return Candidate(kernel, line_of(x, weights) if linear else None)
         line = line_to_try(x, weights, linear)
-        tried = [Candidate(each, line) for each in (found, *(times_longer(kernel, by) for by in FACTORS))]
-        if linear is None and line is not None:
-            tried.append(Candidate(None, line))
-        return tried[int(np.argmin([_left_out(each, seen) for each in tried]))]
+        judge = Judge(*seen, None if line is None else line(seen.rows).T)
+        best, most = _search(lambda by: judge.log_evidence(times_longer(kernel, by)))
+        found = times_longer(kernel, best)
+        alone = linear is None and line is not None
+        alone = alone and (judge.log_evidence(None) >= most or judge.left_out(None) <= judge.left_out(found))
+    return Candidate(None if alone else found, line)
+
+
+def _search(judge: Callable[[float], float]) -> tuple[float, float]:
+    """Return the best factor of a lengthscale, and how good it is."""
+    judged = {by: judge(by) for by in FACTORS}
+
+    def find_best() -> float:
+        return max(judged, key=judged.__getitem__)
+
+    while find_best() == min(judged) and find_best() > SHORTEST:
+        judged[min(judged) / STEP] = judge(min(judged) / STEP)
+    best = find_best()
+    shorter, longer = judged.get(best / STEP, -np.inf), judged.get(best * STEP, -np.inf)
+    between = best * (STEP**0.5 if longer > shorter else STEP**-0.5)
+    judged[between] = judge(between)
+    return find_best(), judged[find_best()]
+
+
+def _tells_nothing(seen: _Seen) -> bool:
+    return len(seen.rows) < FEW or not seen.targets.shape[1]
 
 
 def _of_evidence(kernel: Stationary, ard: bool, seen: _Seen) -> Stationary:
     """Return the kernel of the largest evidence, or the one that is given where rows tell nothing."""
-    if len(seen.rows) < FEW or not seen.targets.shape[1]:
+    if _tells_nothing(seen):
         return kernel
     if ard:  # from each column's spread, so that units do not matter
         spread = seen.rows.std(axis=0)
@@ -86,18 +108,6 @@ def _of_evidence(kernel: Stationary, ard: bool, seen: _Seen) -> Stationary:
         return search_lengthscales(search, "evidence", ard, STEPS, quiet=True).kernel
     except KernattnError:  # features that are 0 or beyond their dtype at the first lengthscale
         return kernel
-
-
-def _left_out(candidate: Candidate, seen: _Seen) -> float:
-    """Return the squared error on rows of folds left out, at the penalties that a fit takes; infinity for none."""
-    of = folds_of(seen.rows)
-    try:
-        phi = seen.map_of(candidate)
-        folds = [moments(seen.rows[of == fold], phi, y=seen.targets[of == fold]) for fold in np.unique(of)]
-        fit = choose(folds, "folds", True, lowest_ridge(add_folds(folds)))
-        return float(np.trace(cross_validate(folds, fit.penalty).mse))
-    except KernattnError:  # features that are 0 or beyond their dtype
-        return np.inf
 
 
 def _distinct(x: Array, y: Float64, weights: Float64 | None) -> _Seen:

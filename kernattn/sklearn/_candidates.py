@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
@@ -18,7 +20,17 @@ from kernattn.kernels import Kernel, Stationary, usual_lengthscale
 
 FEATURES = 256  # of the map by which a search judges a kernel
 SAME = 1e-13  # of a column's mean: a deviation of less is rounding
-ONE_THREAD = 1, "blas"  # for `threadpool_limits`: of small eigenproblems, two threads wait for each other
+
+
+def on_one_thread() -> Any:
+    """Return a context in which BLAS has one thread: of small eigenproblems, two wait for each other."""
+    return _libraries().limit(limits=1, user_api="blas")
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Return the libraries of this process, which take some milliseconds to find."""
+    return ThreadpoolController()
 
 
 class Candidate(NamedTuple):

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from kernattn._arrays.csr import take_rows
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.checks import boolean, positive_integer, shown
@@ -13,14 +11,15 @@ from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, Transformed
 from kernattn.kernels import Kernel, Stationary
 from kernattn.sklearn._by_labels import tune_by_log_loss
-from kernattn.sklearn._by_targets import tune_by_evidence, tune_by_folds
-from kernattn.sklearn._candidates import ONE_THREAD, Candidate, line_of
+from kernattn.sklearn._by_targets import tune_by_evidence, tune_by_landmarks
+from kernattn.sklearn._candidates import Candidate, line_of, on_one_thread
 from kernattn.sklearn._inputs import array_beside, is_named, signs_of
 from kernattn.sklearn._maps import draw_map, nystrom_map, start_kernel
 from kernattn.solvers import learn_metric
 from kernattn.solvers._digests import distinct
 
 LOOKED_AT = 4096  # rows that differ, among which landmarks are
+SHARE = 4  # times the landmarks: of fewer rows that differ the first are taken, which all are alike
 WIDE = 1024  # columns, beyond which kernel values of sparse rows take far longer than random features
 SEARCHES = "tune", "ard"  # for a lengthscale, or for one along each axis
 
@@ -65,8 +64,11 @@ def _draw_usual(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
     costly = x.shape[1] > WIDE
     if costly or estimator._in_parts or not isinstance(kernel, Stationary) or estimator.projection is not None:
         return draw_map(estimator, x, kernel, "auto")
-    most = max(LOOKED_AT, 4 * positive_integer("num_features", estimator.num_features))
-    return nystrom_map(kernel, estimator, "rpcholesky", take_rows(x, distinct(x)[0][:most]))
+    number = positive_integer("num_features", estimator.num_features)
+    rows = distinct(x)[0]
+    if len(rows) <= SHARE * number:
+        return nystrom_map(kernel, estimator, "uniform", take_rows(x, rows[:number]))
+    return nystrom_map(kernel, estimator, "rpcholesky", take_rows(x, rows[: max(LOOKED_AT, SHARE * number)]))
 
 
 def draw_by_evidence(estimator: Any, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:
@@ -86,7 +88,7 @@ def draw_for_numbers(estimator: Any, x: Array, y: Float64, weights: Float64 | No
         def tune(kernel: Stationary, ard: bool) -> Candidate:
             if ard:
                 return tune_by_evidence(kernel, ard, x, y, weights, linear)
-            return tune_by_folds(kernel, x, y, weights, linear)
+            return tune_by_landmarks(kernel, x, y, weights, linear)
 
         return draw_tuned(estimator, x, weights, linear, tune, best)
 
@@ -125,7 +127,7 @@ def _in_metric(
     if how == "ard":
         raise ParameterError("lengthscale must not be 'ard' beside metric='learned', which has one for each column too")
     given = {"weights": array_beside(x, weights), "times": TIMES if how == "tune" else (1.0,)}
-    with threadpool_limits(*ONE_THREAD):
+    with on_one_thread():
         found = learn_metric(x, array_beside(x, y), kernel, **given)  # type: ignore[arg-type]
     estimator.metric_ = found
     if found.form == "none":

@@ -19,10 +19,13 @@ from kernattn.kernels import Stationary
 from kernattn.sklearn._drawn import draw_by_evidence, draw_for_numbers, without_zeros
 from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
 from kernattn.sklearn._maps import RandomMapEstimator
-from kernattn.solvers import Moments, Ridge, moments, ridge
+from kernattn.solvers import Moments, Ridge, ridge
+from kernattn.solvers._check import widen
 from kernattn.solvers._digests import FOLDS, digests_of_all_bits, folds_of
 from kernattn.solvers._moments import count_weights
 from kernattn.solvers._ridge import mean_fit
+from kernattn.solvers._spectrum import BLOCK
+from kernattn.solvers._sums import check_rows, sum_rows
 
 FEW = 100  # rows that tell a lengthscale to a tenth
 DISTINCT = 25  # rows that differ: of fewer, folds lack what is near those that are left out
@@ -96,11 +99,13 @@ class OnMoments(RandomMapEstimator, ABC):
         phi = self._draw(x, y, weights) if first else self.feature_map_
         sums: dict[int, Moments] = {} if first else dict(self._sums)
         folds = self._split(x)
+        features = None if folds is None else _features_of_few(phi, x)
         for fold in (0,) if folds is None else np.unique(folds).tolist():
             rows = slice(None) if folds is None else np.flatnonzero(folds == fold)
             here = x if folds is None else take_rows(x, rows)
             targets, counts = (array_beside(x, None if each is None else each[rows]) for each in (y, weights))
-            part = moments(here, phi, y=targets, weights=counts)
+            checked = check_rows(phi, here, targets, counts, "float64", None)
+            part = sum_rows(checked, None if features is None else features[rows])
             sums[fold] = sums[fold] + part if fold in sums else part
         self.feature_map_, self._sums, self.moments_ = phi, sums, reduce(add, sums.values())
         self._solution = None
@@ -161,6 +166,17 @@ class LeastSquares(OnMoments):
         objective = "evidence" if self.objective == "folds" and whole else self.objective
         given = folds if objective == "folds" else m
         return ridge(given, self.ridge, objective=objective, intercept=self.fit_intercept, lowest=lowest_ridge(m))
+
+
+def _features_of_few(phi: FeatureMap, x: Array) -> Float64 | None:
+    """Return the features of all rows, where they are few: of each fold apart they take longer. None says they are not.
+
+    Features that are not finite are left to the sums, which say so.
+    """
+    if not isinstance(x, np.ndarray) or len(x) * phi.num_features_of(x.shape[1]) > BLOCK:
+        return None
+    features: Float64 = phi(widen(x))
+    return features if np.isfinite(features).all() else None
 
 
 def _uneven(counts: list[int]) -> bool:

@@ -23,13 +23,14 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         The map and its draw, as `RandomFeatures` takes them. An estimator None is "rpcholesky" where rows are given at
         once, by `fit`, in up to 1,024 columns, the kernel is stationary and no projection is given; else it is "auto".
         Its landmarks are among 4,096 of the rows that differ (four times num_features where that is more), by a digest,
-        so that neither copies nor the order of rows have a part in it. The lengthscale "tune" is the one with the least
-        squared error on folds, among 1, 2, 4, 8 and 16 times "scale" and the one with the largest evidence, judged with
-        2,048 of the first rows and 256 features. "ard" chooses one for each column, by the evidence. None is "tune" for
+        so that neither copies nor the order of rows have a part in it; of up to four times num_features such rows, they
+        are the first. The lengthscale "tune" is the one with the largest evidence among "scale", 4 and 16 times it,
+        shorter ones by quarters while they are better, and one between; 2,048 of the first rows and 128 landmarks
+        judge. "ard" chooses one for each column, by the evidence. None is "tune" for
         a kernel given by name.
     linear : bool or None
-        Whether a line, of columns in units of their deviations, is beside the kernel. None is True where folds tune the
-        lengthscale, or they prefer the line alone; else it is False.
+        Whether a line, of columns in units of their deviations, is beside the kernel. None is True where the
+        lengthscale is tuned, or the line alone where the evidence or folds prefer it; else it is False.
     ridge : float, (c,) array_like or None
         The penalty :math:`\lambda`, on the sum over rows. None takes the best by `objective`, for each target its own,
         but none below 1e-5 of the features' mean squared norm; a warning says if the best is at that limit.

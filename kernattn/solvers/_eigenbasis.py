@@ -10,40 +10,84 @@ from kernattn._runtime.lazy_scipy import linalg
 BLOCK = 64  # reflections that LAPACK takes at a time
 
 
-class Eigenbasis(NamedTuple):
-    """Eigenvalues of a matrix, the largest first, and eigenvectors U = Q S, of which Q stays reflections."""
+class Tridiagonal(NamedTuple):
+    """A symmetric matrix as Q T Q^T, of which Q stays reflections."""
 
-    values: Float64  # (M,), descending
-    inner: Float64  # S (M, M)
+    diagonal: Float64  # (M,)
+    beside: Float64  # (M - 1,)
     reflections: Float64  # (M - 1, M - 1), of all axes but the first, in the order of Fortran
     scales: Float64  # (M - 1,)
 
-    def coordinates(self, b: Float64) -> Float64:
-        """Return U^T b (M, c)."""
-        return self.inner.T @ self._turn(b, "T")
-
-    def combine(self, a: Float64) -> Float64:
-        """Return U a (M, c)."""
-        return self._turn(self.inner @ a, "N")
-
-    def vectors(self, k: int) -> Float64:
-        """Return the first k columns of U (M, k)."""
-        return self._turn(self.inner[:, :k], "N")
-
-    def _turn(self, b: Float64, transposed: str) -> Float64:
-        """Return Q^T b or Q b."""
+    def turn(self, b: Float64, back: bool = False) -> Float64:
+        """Return Q^T b, or Q b."""
         out = np.array(b)
         if len(self.scales) and out.size:
             work = BLOCK * (b.shape[1] + BLOCK + 1)
             own = self.reflections.copy(order="F")  # LAPACK writes into it, and puts back what was there
-            out[1:], *_ = linalg.lapack.dormqr("L", transposed, own, self.scales, b[1:], work)
+            out[1:], *_ = linalg.lapack.dormqr("L", "N" if back else "T", own, self.scales, b[1:], work)
         return out
+
+    @property
+    def largest(self) -> float:
+        """The largest eigenvalue."""
+        if len(self.diagonal) == 1:
+            return float(self.diagonal[0])
+        values, _ = linalg.lapack.dsterf(self.diagonal, self.beside)
+        return float(values[-1])
+
+    def solve(self, b: Float64, penalties: Float64) -> Float64:
+        """Return the solutions of (T + penalty) z = b (M, c) for each penalty, (M, L, c).
+
+        Each costs O(M). Where rounding leaves an eigenvalue that is less than minus the penalty, eigenvectors are made,
+        and eigenvalues below 0 count as 0; LAPACK does not solve one equation.
+        """
+        out = np.empty((len(b), len(penalties), b.shape[1]))
+        for i, penalty in enumerate(penalties):
+            failed = len(b) == 1
+            if not failed:
+                *_, out[:, i], failed = linalg.lapack.dptsv(self.diagonal + penalty, self.beside, b)
+            if failed:
+                values, inner = self.decompose()
+                shrunk = 1 / (np.maximum(values, 0.0)[:, None] + penalties[i:])
+                out[:, i:] = np.einsum("kj,jl,jc->klc", inner, shrunk, inner.T @ b, optimize=True)
+                break
+        return out
+
+    def decompose(self) -> tuple[Float64, Float64]:
+        """Return the eigenvalues of T, ascending, and its eigenvectors S."""
+        values, inner = linalg.eigh_tridiagonal(self.diagonal, self.beside, check_finite=False, lapack_driver="stevd")
+        return values, inner
+
+
+class Eigenbasis(NamedTuple):
+    """Eigenvalues of a matrix, the largest first, and eigenvectors U = Q S."""
+
+    values: Float64  # (M,), descending
+    inner: Float64  # S (M, M)
+    outer: Tridiagonal  # Q
+
+    def coordinates(self, b: Float64) -> Float64:
+        """Return U^T b (M, c)."""
+        return self.inner.T @ self.outer.turn(b)
+
+    def combine(self, a: Float64) -> Float64:
+        """Return U a (M, c)."""
+        return self.outer.turn(self.inner @ a, back=True)
+
+    def vectors(self, k: int) -> Float64:
+        """Return the first k columns of U (M, k)."""
+        return self.outer.turn(self.inner[:, :k], back=True)
+
+
+def tridiagonal(matrix: Float64) -> Tridiagonal:
+    """Return a symmetric matrix (M, M) as Q T Q^T."""
+    work = int(linalg.lapack.dsytrd_lwork(len(matrix), lower=1)[0])
+    reduced, diagonal, beside, scales, _ = linalg.lapack.dsytrd(matrix.T, lower=1, lwork=work)
+    return Tridiagonal(diagonal, beside, np.asfortranarray(reduced[1:, :-1]), scales)
 
 
 def eigenbasis(matrix: Float64) -> Eigenbasis:
     """Return the eigenvalues and vectors of a symmetric matrix (M, M)."""
-    size = len(matrix)
-    work = int(linalg.lapack.dsytrd_lwork(size, lower=1)[0])
-    reduced, diagonal, beside, scales, _ = linalg.lapack.dsytrd(matrix.T, lower=1, lwork=work)
-    values, inner = linalg.eigh_tridiagonal(diagonal, beside, check_finite=False)
-    return Eigenbasis(values[::-1], np.asfortranarray(inner[:, ::-1]), np.asfortranarray(reduced[1:, :-1]), scales)
+    outer = tridiagonal(matrix)
+    values, inner = outer.decompose()
+    return Eigenbasis(values[::-1], np.asfortranarray(inner[:, ::-1]), outer)

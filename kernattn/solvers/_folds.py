@@ -14,8 +14,9 @@ from kernattn._runtime.checks import boolean, instance_of, shown
 from kernattn._runtime.deprecated import old_arguments, read_old
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn.errors import EmptyInputError, ParameterError
+from kernattn.solvers._eigenbasis import tridiagonal
 from kernattn.solvers._moments import Moments
-from kernattn.solvers._spectrum import check_penalties, decompose
+from kernattn.solvers._spectrum import centre, check_penalties
 
 COLUMNS = 512  # weights of so many penalties and targets are made at a time
 
@@ -79,8 +80,7 @@ def cross_validate(folds: Sequence[Moments], penalties: Array, *, intercept: boo
     """
     boolean("intercept", intercept)
     total = add_folds(folds)
-    pairs = zip(_leave_each_out(folds), folds, strict=True)
-    sums = np.stack([_sum_errors(others, fold, penalties, intercept) for others, fold in pairs])  # (k, L, c)
+    sums = np.stack([left.sum_errors(penalties) for left in leave_each_out(folds, intercept)])  # (k, L, c)
     weights = np.array([fold.weight for fold in folds])
     mse, each = sums.sum(axis=0) / total.weight, sums / weights[:, None, None]
     values = np.asarray(penalties, dtype=np.float64)
@@ -113,17 +113,42 @@ def _leave_each_out(folds: Sequence[Moments], others: Moments | None = None) -> 
         yield from _leave_each_out(here, reduce(add, rest if others is None else [others, *rest]))
 
 
-def _sum_errors(others: Moments, fold: Moments, penalties: Array, intercept: bool) -> Float64:
-    """Return the sums of squared errors (L, c) on a fold of fits to the others."""
-    spectrum = decompose(others, intercept, varies=False)  # as all rows do: a fit is then the mean
-    values = check_penalties(penalties, spectrum, (1,))
-    mean, targets = spectrum.mean, fold._targets.about(spectrum.y_mean, fold.s, fold.weight)
-    gram = fold.gram - np.outer(mean, fold.s) - np.outer(fold.s, mean) + fold.weight * np.outer(mean, mean)
-    cross, energy = targets.cross - np.outer(mean, targets.total), np.diagonal(targets.gram)
-    sums = np.empty((len(values), len(energy)))
-    count = max(1, COLUMNS // len(energy))
-    for low in range(0, len(values), count):  # many penalties at once: products of matrices, not of vectors
-        w = spectrum.all_weights(values[low : low + count])
-        of_fits = np.sum(w * (gram @ w.reshape(len(w), -1)).reshape(w.shape), axis=0)
-        sums[low : low + count] = energy - 2 * np.sum(w * cross[:, None], axis=0) + of_fits
-    return np.maximum(sums, 0.0)
+class LeftOut:
+    """A fold, and the fits to all others: one matrix of three diagonals for any number of penalties."""
+
+    def __init__(self, others: Moments, fold: Moments, intercept: bool) -> None:
+        sums = centre(others, intercept)
+        self._outer = tridiagonal(sums.gram)
+        self._floor, _ = sums.find_floor(others, self._outer.largest)
+        self._others, self._turned = sums, self._outer.turn(sums.cross)
+        mean, targets = sums.mean, fold._targets.about(sums.y_mean, fold.s, fold.weight)
+        self._gram, self._beside = fold.gram, 2 * fold.s - fold.weight * mean
+        self._cross, self._energy = targets.cross - np.outer(mean, targets.total), np.diagonal(targets.gram)
+
+    def sum_errors(self, penalties: Array) -> Float64:
+        """Return the sums of squared errors (L, c) on the fold.
+
+        With m the features' mean over the others and w a fit, features of the fold less m have the Gram matrix
+        G - m s^T - s m^T + n m m^T, which w takes from both sides.
+        """
+        values = check_penalties(penalties, self._floor, (1,))
+        sums = np.empty((len(values), len(self._energy)))
+        count = max(1, COLUMNS // len(self._energy))
+        for low in range(0, len(values), count):  # many penalties at once: products of matrices, not of vectors
+            here = slice(low, low + count)
+            w = self._weights(values[here])
+            flat = w.reshape(len(w), -1)
+            squares = np.sum(flat * (self._gram @ flat), axis=0)
+            squares -= (self._others.mean @ flat) * (self._beside @ flat)
+            sums[here] = self._energy - 2 * np.sum(w * self._cross[:, None], axis=0) + squares.reshape(w.shape[1:])
+        return np.maximum(sums, 0.0)
+
+    def _weights(self, penalties: Float64) -> Float64:
+        """Return w (M, L, c), of L penalties for every target."""
+        z = self._outer.solve(self._turned, penalties)
+        return self._outer.turn(z.reshape(len(z), -1), back=True).reshape(z.shape)
+
+
+def leave_each_out(folds: Sequence[Moments], intercept: bool) -> list[LeftOut]:
+    """Return what is left out for each fold in turn."""
+    return [LeftOut(others, fold, intercept) for others, fold in zip(_leave_each_out(folds), folds, strict=True)]

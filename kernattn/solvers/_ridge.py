@@ -17,7 +17,7 @@ from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.solvers._folds import add_folds, cross_validate
+from kernattn.solvers._folds import add_folds, leave_each_out
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._spectrum import (
     LEAST,
@@ -31,7 +31,8 @@ from kernattn.solvers._spectrum import (
 )
 from kernattn.solvers._targets import OfTargets
 
-GRID = 100  # penalties that are tried on folds
+GRID, COARSE = 100, 5  # penalties that are tried on folds, and which of them first
+NEARBY = np.arange(1 - COARSE, COARSE)
 MOST = 2.0  # times the mean's error on folds: the evidence takes what rows that come again share for no noise
 TINY = 1e-6  # of the largest eigenvalue: a best penalty of less says that targets have no noise
 
@@ -114,7 +115,7 @@ class Ridge(OfTargets):
     @old_arguments(ridge="penalty")
     def at(self, penalty: float | Array) -> Ridge:
         """Return the fit of another penalty, a number or one for each target, from the same eigenvectors."""
-        return _fit(self, check_penalties(penalty, self._spectrum))
+        return _fit(self, check_penalties(penalty, self.floor))
 
     @outside_graphs
     def predict(self, x: Array, *, backend: str | None = None) -> Array:
@@ -145,9 +146,9 @@ class Ridge(OfTargets):
             Penalties, none below `floor`.
         """
         spectrum = self._spectrum
-        values = spectrum.grid() if penalties is None else check_penalties(penalties, spectrum, (1,))
+        values = spectrum.grid() if penalties is None else check_penalties(penalties, spectrum.floor, (1,))
         mse = spectrum.residual(values) / spectrum.count
-        costs = (mse, _gcv(spectrum, values), _log_evidence(spectrum, values))
+        costs = (mse, _gcv(spectrum, values), log_evidence_of(spectrum, values))
         return RidgePath(values, spectrum.dimensions(values), *map(self._shape, costs))
 
     @property
@@ -163,7 +164,7 @@ class Ridge(OfTargets):
     @property
     def log_evidence(self) -> Float64:
         """Log density of the targets, at the variance of noise that makes it largest, () or (c,)."""
-        return self._shape(np.diagonal(_log_evidence(self._spectrum, self.penalty)))  # type: ignore[no-any-return]
+        return self._shape(np.diagonal(log_evidence_of(self._spectrum, self.penalty)))  # type: ignore[no-any-return]
 
 
 @told_keywords
@@ -252,10 +253,17 @@ def choose(moments: Moments | Sequence[Moments], objective: str, intercept: bool
             "moments must be a sequence of Moments, one for each fold, for objective='folds'; got one Moments"
         )
     grid = np.geomspace(low, high, GRID)
-    mse = cross_validate(moments, grid, intercept=intercept).mse.reshape(GRID, -1)
-    score = fit._spectrum.rows / 2 * np.log(np.maximum(mse, LEAST)) - _log_evidence(fit._spectrum, grid)
-    score[mse > MOST * mse[-1]] = np.inf
-    return _fit(fit, grid[np.maximum(np.argmin(score, axis=0), np.argmin(mse, axis=0))])
+    left, weight = leave_each_out(moments, intercept), sum(fold.weight for fold in moments)
+    evidence, mse = log_evidence_of(fit._spectrum, grid), np.full((GRID, len(fit.penalty)), np.inf)
+    tried = np.arange(GRID - 1, -1, -COARSE)
+    for _ in range(2):  # every so many penalties, and all about the best of these
+        mse[tried] = sum(fold.sum_errors(grid[tried]) for fold in left) / weight
+        score = fit._spectrum.rows / 2 * np.log(np.maximum(mse, LEAST)) - evidence
+        score[mse > MOST * mse[-1]] = np.inf
+        best = np.argmin(score, axis=0), np.argmin(mse, axis=0)
+        tried = np.unique(np.clip(np.add.outer(np.concatenate(best), NEARBY), 0, GRID - 1))
+        tried = tried[np.isinf(mse[tried, 0])]
+    return _fit(fit, grid[np.maximum(*best)])
 
 
 def mean_fit(moments: Moments) -> Ridge:
@@ -295,7 +303,7 @@ def _gcv(spectrum: Spectrum, penalties: Float64) -> Float64:
     return score
 
 
-def _log_evidence(spectrum: Spectrum, penalties: Float64) -> Float64:
+def log_evidence_of(spectrum: Spectrum, penalties: Float64) -> Float64:
     """Return the log evidence at the variance of noise that makes it largest, (L, c)."""
     n = spectrum.rows
     variances = np.maximum(spectrum.quadratic(penalties) / n, np.finfo(float).tiny)
@@ -304,5 +312,5 @@ def _log_evidence(spectrum: Spectrum, penalties: Float64) -> Float64:
 
 OBJECTIVES: dict[str, Callable[[Spectrum, Float64], Float64]] = {
     "gcv": _gcv,
-    "evidence": lambda spectrum, penalties: -_log_evidence(spectrum, penalties),
+    "evidence": lambda spectrum, penalties: -log_evidence_of(spectrum, penalties),
 }

@@ -6,6 +6,7 @@ products with Q and S. :math:`U = Q S` is another half of the work, and is made 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -103,43 +104,63 @@ class Spectrum:
         return np.geomspace(self.lowest, self.ceiling, count)
 
 
-def decompose(m: Moments, centred: bool, varies: bool = True) -> Spectrum:
-    """Return the spectrum of G, of features and targets less their means where `centred`; features must vary then."""
+class Centred(NamedTuple):
+    """Moments as fits take them: less means where there is an intercept."""
+
+    gram: Float64  # (M, M)
+    cross: Float64  # (M, c)
+    energy: Float64  # (c,)
+    share: float  # one over the sum of weights where means were taken off, else 0
+    mean: Float64  # (M,)
+    y_mean: Float64  # (c,)
+
+    def find_floor(self, m: Moments, largest: float) -> tuple[float, float]:
+        """Return the least penalty that means anything, and the least that is looked at, by the largest eigenvalue."""
+        taken_off = float(np.max(np.diagonal(m.gram))) if self.share else 0.0  # and has rounded, too
+        scale = ROUNDING * max(largest, taken_off)
+        floor = float(np.finfo(m.products).eps) * scale
+        lowest = max(floor, len(m.s) * float(np.finfo(float).eps) * scale)
+        if not lowest > LEAST:  # it is divided by
+            raise ParameterError("features must not be 0 in all rows, nor so small that their squares are")
+        return floor, lowest
+
+
+def centre(m: Moments, centred: bool) -> Centred:
+    """Return moments of features and targets less their means, where `centred`."""
     instance_of("moments", m, Moments, "as kernattn.solvers.moments(x, phi, y=y)")
     if m.n < 1 + centred:
         raise EmptyInputError(f"moments must hold {1 + centred} rows at least; got {m.n}")
     share = centred / m.weight
     targets = m._targets if centred else m._raw
     mean, beyond = share * m.s, share * targets.total
-    gram = m.gram - np.outer(mean, m.s)
-    basis = eigenbasis(gram)
-    values = np.maximum(basis.values, 0.0)
-    squares = np.diagonal(m.gram)
-    if centred and varies:
-        check_varies("features", float(values[0]), squares, m.products)
-    cross = targets.cross - np.outer(mean, targets.total)
     some = np.any(targets.cross != 0, axis=0) | (targets.total != 0)
     if np.any(some & (np.diagonal(targets.gram) < LEAST / np.finfo(float).eps)):
         raise ParameterError("targets must be 0, or larger: sums of their squares are below float64; scale them")
     energy = np.maximum(np.diagonal(targets.gram) - beyond * targets.total, 0.0)
-    y_mean = beyond + targets.shift
-    taken_off = float(np.max(squares)) if centred else 0.0  # and has rounded, too
-    scale = ROUNDING * max(float(values[0]), taken_off)
-    floor = float(np.finfo(m.products).eps) * scale
-    lowest = max(floor, len(values) * float(np.finfo(float).eps) * scale)
-    if not lowest > LEAST:  # it is divided by
-        raise ParameterError("features must not be 0 in all rows, nor so small that their squares are")
-    return Spectrum(basis, values, basis.coordinates(cross), energy, m.n, share, mean, y_mean, floor, lowest)
+    gram, cross = m.gram - np.outer(mean, m.s), targets.cross - np.outer(mean, targets.total)
+    return Centred(gram, cross, energy, share, mean, beyond + targets.shift)
 
 
-def check_penalties(penalties: object, spectrum: Spectrum, dimensions: tuple[int, ...] = (0, 1)) -> Float64:
+def decompose(m: Moments, centred: bool, varies: bool = True) -> Spectrum:
+    """Return the spectrum of G, of features and targets less their means where `centred`; features must vary then."""
+    sums = centre(m, centred)
+    basis = eigenbasis(sums.gram)
+    values = np.maximum(basis.values, 0.0)
+    if centred and varies:
+        check_varies("features", float(values[0]), np.diagonal(m.gram), m.products)
+    ends = sums.find_floor(m, float(values[0]))
+    coordinates = basis.coordinates(sums.cross)
+    return Spectrum(basis, values, coordinates, sums.energy, m.n, sums.share, sums.mean, sums.y_mean, *ends)
+
+
+def check_penalties(penalties: object, floor: float, dimensions: tuple[int, ...] = (0, 1)) -> Float64:
     """Return penalties as numbers, none below the floor."""
     values = as_numbers("penalty", penalties)
     if values.ndim not in dimensions or values.size == 0:
         raise ShapeError(f"penalty must have {' or '.join(map(str, dimensions))} axes, none empty; got {values.shape}")
-    if not (np.isfinite(values).all() and np.min(values) >= spectrum.floor):
+    if not (np.isfinite(values).all() and np.min(values) >= floor):
         raise ParameterError(
-            f"penalty must be finite and {spectrum.floor:.3g} or more, {ROUNDING:g} times the rounding of the largest "
+            f"penalty must be finite and {floor:.3g} or more, {ROUNDING:g} times the rounding of the largest "
             f"eigenvalue, below which the answer is noise; got {shown(penalties)}"
         )
     return values
@@ -184,8 +205,7 @@ def project(phi: FeatureMap, x: Array, matrix: Float64, shift: Float64, backend:
         raise ShapeError(f"x must have as many columns as the rows that were fitted; got shape {tuple(x.shape)}")
     parts = []
     for here in strips(n, BLOCK // (len(matrix) * max(1, int(np.prod(lead))))):
-        features = phi(widen(x[..., here, :]), backend=backend)
-        xp = namespace(features=features)
-        right, less = (constant(xp, a, features.dtype, features) for a in (matrix, shift))
-        parts.append(xp.matmul(features, right) - less)
+        products = phi._times(widen(x[..., here, :]), matrix, backend)
+        xp = namespace(products=products)
+        parts.append(products - constant(xp, shift, products.dtype, products))
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-2)

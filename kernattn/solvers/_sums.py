@@ -120,8 +120,8 @@ def check_rows(
 
 
 @without_flags
-def sum_rows(rows: Rows) -> Moments:
-    """Return the moments of rows that were checked."""
+def sum_rows(rows: Rows, features: Float64 | None = None) -> Moments:
+    """Return the moments of rows that were checked, whose features (n, M) may be known."""
     phi, x, y, weights, vector, products, backend = rows
     m = phi.num_features_of(x.shape[1])
     wide = "float64" in (products, dtype_name(x))
@@ -130,10 +130,13 @@ def sum_rows(rows: Rows) -> Moments:
     gram, cross = np.zeros((m, m)), np.zeros((m, 1 + y.shape[1]))
     y_sums, shift = np.zeros((1 + y.shape[1],) * 2), _choose_shift(y, weights)
     for here in strips(x.shape[0]):
-        block = x[here] if keep else on_host("x", x[here, ...])
-        block = widen(block) if wide else block
-        spec = None if csr or weights is not None else phi.query_spec
-        block = phi(block, backend=backend) if spec is None else block
+        spec = None if csr or weights is not None or features is not None else phi.query_spec
+        if features is not None:
+            block = features[here]
+        else:
+            block = x[here] if keep else on_host("x", x[here, ...])
+            block = widen(block) if wide else block
+            block = phi(block, backend=backend) if spec is None else block
         xp = namespace(x=block)
         values = np.column_stack([np.ones(len(y[here])), y[here] - shift])
         unit = 1.0

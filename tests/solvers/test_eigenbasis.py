@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernattn.solvers._eigenbasis import eigenbasis
+from kernattn.solvers._eigenbasis import eigenbasis, tridiagonal
 
 
 def symmetric(size, kind):
@@ -31,3 +31,22 @@ def test_eigenvectors(size, kind, unit):
     np.testing.assert_allclose(found.combine(b), vectors @ b, atol=bound)
     np.testing.assert_array_equal(found.vectors(1).shape, (size, 1))
     assert found.coordinates(np.zeros((size, 0))).shape == (size, 0)
+
+
+@pytest.mark.parametrize("unit", [1e-250, 1.0, 1e250])
+@pytest.mark.parametrize("kind", ["full", "of low rank", "one"])
+@pytest.mark.parametrize("size", [1, 2, 40])
+def test_solutions_by_three_diagonals(size, kind, unit):
+    matrix, b = symmetric(size, kind), np.random.default_rng(0).standard_normal((size, 3))
+    found = tridiagonal(unit * matrix)
+    most = np.linalg.eigvalsh(matrix)[-1]
+    assert found.largest == pytest.approx(unit * most, rel=1e-13)
+    penalties = most * np.array([10.0, 1e-2, 1e-16])  # of low rank, the last is less than rounding
+    solved = found.solve(found.turn(b), unit * penalties)
+    assert solved.shape == (size, 3, 3)
+    for i, penalty in enumerate(penalties[:2]):
+        wanted = np.linalg.solve(matrix + penalty * np.eye(size), b)
+        np.testing.assert_allclose(
+            unit * found.turn(solved[:, i], back=True), wanted, atol=1e-10 * np.abs(wanted).max()
+        )
+    assert np.isfinite(solved).all()

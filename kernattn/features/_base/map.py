@@ -13,7 +13,16 @@ from kernattn._arrays.csr import by_blocks, check_csr, is_sparse
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.graphs import in_a_graph, traced_as
 from kernattn._arrays.hooks import edge
-from kernattn._arrays.namespaces import Array, Float64, check_floating, like, namespace, without_flags, without_warnings
+from kernattn._arrays.namespaces import (
+    Array,
+    Float64,
+    check_floating,
+    constant,
+    like,
+    namespace,
+    without_flags,
+    without_warnings,
+)
 from kernattn._arrays.plain import on_plain
 from kernattn._maps.record import fingerprint, save
 from kernattn._maps.spec import MapSpec, ScaledFeatures
@@ -241,6 +250,12 @@ class FeatureMap(ByContent):
             return self._features(x, key, backend)
         check_csr("x", x, self.key_dim if key else self.query_dim)
         return by_blocks(lambda rows: self._features(rows, key, backend), x, self.num_features_of(x.shape[1]))
+
+    def _times(self, x: Array, matrix: Float64, backend: str | None) -> Array:
+        """Return phi(x) matrix, (..., n, k), in the dtype of x; a map may do without features."""
+        features = self(x, backend=backend)
+        xp = namespace(features=features)
+        return xp.matmul(features, constant(xp, matrix, features.dtype, features))
 
     @final
     @on_plain

@@ -9,9 +9,12 @@ from operator import add
 from types import ModuleType
 from typing import Any, final
 
-from kernattn._arrays.namespaces import Float64
+import numpy as np
+
+from kernattn._arrays.namespaces import Array, Float64, without_flags
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._sums.peaked import finite
+from kernattn._sums.units import is_unscaled, multiply_out
 from kernattn.features._composite.base import Composite, is_per_feature
 
 
@@ -50,6 +53,15 @@ class Concatenated(Composite):
     def num_features_of(self, dim: int) -> int:
         return sum(phi.num_features_of(dim) for phi in self.maps)
 
+    @without_flags
+    def _compute(self, x: Array, key: bool) -> Array:
+        return multiply_out(self._scaled_features(x, key), x, own=True)
+
+    def _times(self, x: Array, matrix: Float64, backend: str | None) -> Array:
+        ends = np.cumsum([phi.num_features_of(x.shape[-1]) for phi in self.maps[:-1]])
+        parts = zip(self.maps, np.split(matrix, ends), strict=True)
+        return reduce(add, (phi._times(x, rows, backend) for phi, rows in parts))
+
     def _reduce(self, parts: Iterable[Any]) -> Any:
         return sum(parts)
 
@@ -58,6 +70,8 @@ class Concatenated(Composite):
 
     def _join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
         """Return the members' features side by side; scales of rows become the largest of them."""
+        if all(is_unscaled(part) for part in parts):
+            return ScaledFeatures(xp.concat([part.values for part in parts], axis=-1), parts[0].log_scale)
         if all(part.log_scale.shape[-1] == 1 for part in parts):
             unit = finite(xp, reduce(xp.maximum, (part.log_scale for part in parts)))  # (..., n, 1)
             return ScaledFeatures(xp.concat([p.values * xp.exp(p.log_scale - unit) for p in parts], axis=-1), unit)

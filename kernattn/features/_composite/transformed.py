@@ -7,6 +7,7 @@ from typing import Any, Self, final
 
 import numpy as np
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, frozen, namespace, widest
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import array_of, host_array, instance_of, positive_integer, shown
@@ -97,6 +98,11 @@ class Transformed(FeatureMap):
         """Return the features by the inner map's own loops."""
         xp, of = namespace(x=x), self.inner.key if key else self.inner.query
         return xp.astype(of(self._turn(x, widest(xp, x))), x.dtype, copy=False)
+
+    def _times(self, x: Array, matrix: Float64, backend: str | None) -> Array:
+        if is_sparse(x):
+            return super()._times(x, matrix, backend)
+        return self.inner._times(self._turn(x, widest(namespace(x=x), x)), matrix, backend)
 
     def redraw(self, rng: RNG = None) -> Self:
         return replace(self, inner=self.inner.redraw(rng))

@@ -30,8 +30,8 @@ class Gram:
         result: Float64 = self.data.diagonal().copy() if self.kernel is None else self.kernel.diag(self.data)
         return result
 
-    def entries(self, rows: Any, columns: NDArray[np.int64]) -> Float64:
-        """Return the entries of some rows (indices or a slice) and columns."""
+    def entries(self, rows: Any, columns: Any) -> Float64:
+        """Return the entries of some rows and columns, indices or slices."""
         if self.kernel is None:
             chosen: Float64 = self.data[rows][:, columns]
             return chosen

@@ -167,14 +167,22 @@ class Nystrom(FeatureMap):
         else:
             self._check(x)
         OP.choose(x, backend)
-        return multiply_out(self._product(x), x)
+        return multiply_out(self._product(x), x, own=True)
 
-    def _product(self, x: Array) -> ScaledFeatures:
-        """Return the features of rows (..., n, d), in the widest dtype beside them."""
+    def _times(self, x: Array, matrix: Float64, backend: str | None) -> Array:
+        """Return phi(x) matrix: of few columns, each costs a product with kernel values, not with the root as well."""
+        if not isinstance(x, np.ndarray) or self.kernel is None or 2 * matrix.shape[1] > len(matrix):
+            return super()._times(x, matrix, backend)
+        self._check(x)
+        return multiply_out(self._product(x, matrix), x, own=True)
+
+    def _product(self, x: Array, matrix: Float64 | None = None) -> ScaledFeatures:
+        """Return the features of rows (..., n, d), or their product with a matrix, in the widest dtype beside them."""
         xp = namespace(x=x)
         held = self.kernel is None and dtype_name(x) != "float64"
         x = xp.astype(x, widest(xp, x), copy=False)
         host_root, log_root = self._root("float32" if held else dtype_name(x))
+        host_root = host_root if matrix is None else host_root @ matrix
         root = constant(xp, host_root, x.dtype, x)
         if self.kernel is not None:
             assert self.landmarks is not None

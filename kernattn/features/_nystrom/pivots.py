@@ -11,6 +11,7 @@ from kernattn._runtime.lazy_scipy import linalg
 from kernattn.features._nystrom.gram import Gram
 
 BLOCK = 64  # proposals a round
+HELD = 1024  # rows whose kernel matrix is computed at once
 EXHAUSTED = 1e-13  # of the trace: what is left is rounding
 
 
@@ -36,6 +37,8 @@ def rpcholesky(gram: Gram, m: int, rng: np.random.Generator, target: float) -> P
     factor = _room_for_factor(m, len(gram))
     chosen: list[int] = []
     left = [1.0]
+    if gram.kernel is not None and len(gram) <= HELD:  # a kernel matrix at once takes less time than many parts of it
+        gram = Gram(None, gram.entries(slice(None), slice(None)))
     while len(chosen) < m and left[-1] > max(target, EXHAUSTED):
         k = len(chosen)
         proposed = rng.choice(len(gram), min(BLOCK, m - k), p=residual / np.sum(residual))
@@ -44,9 +47,9 @@ def rpcholesky(gram: Gram, m: int, rng: np.random.Generator, target: float) -> P
         if not len(accepted):
             break
         pivots = proposed[accepted]
-        columns = gram.entries(slice(None), pivots) - factor[:k].T @ factor[:k, pivots]  # (n, pivots)
+        columns = gram.entries(pivots, slice(None)) - factor[:k, pivots].T @ factor[:k]  # as rows, (pivots, n)
         rows = factor[k : k + len(pivots)]
-        rows[:] = linalg.solve_triangular(lower, columns.T, lower=True)
+        rows[:] = linalg.solve_triangular(lower, columns, lower=True, overwrite_b=True, check_finite=False)
         squares = rows**2
         residual = np.maximum(residual - np.sum(squares, axis=0), 0.0)
         residual[pivots] = 0.0
@@ -85,17 +88,20 @@ def _room_for_factor(m: int, n: int) -> Float64:
 
 def _accept(inner: Float64, uniform: Float64) -> tuple[NDArray[np.int64], Float64]:
     """Return which proposals are accepted, and the Cholesky factor of their residual matrix."""
-    first = inner.diagonal().copy()
+    left, least = inner.diagonal().copy(), (np.maximum(uniform, EXHAUSTED) * inner.diagonal()).tolist()
     accepted: list[int] = []
-    columns: list[Float64] = []
-    for i in range(len(inner)):
-        if inner[i, i] > max(uniform[i], EXHAUSTED) * first[i]:
-            column = inner[:, i] / inner[i, i] ** 0.5
-            inner = inner - np.outer(column, column)
+    columns = np.empty_like(inner)  # as rows
+    for i, below in enumerate(least):
+        if left[i] > below:
+            k = len(accepted)
+            column = columns[k]
+            column[:] = inner[i]
+            column -= columns[:k, i] @ columns[:k]
+            column /= column[i] ** 0.5
+            left -= column**2
             accepted.append(i)
-            columns.append(column)
     rows = np.array(accepted, dtype=np.int64)
-    return rows, np.tril(np.array(columns).T[rows]) if columns else np.empty((0, 0))
+    return rows, np.tril(columns[: len(rows), rows].T)
 
 
 def _until(chosen: list[int], left: list[float], target: float) -> Pivots:

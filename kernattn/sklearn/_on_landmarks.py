@@ -1,0 +1,97 @@
+"""The evidence of kernels with a line beside them, on landmarks."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import linalg
+from kernattn.errors import KernattnError
+from kernattn.kernels import Kernel
+from kernattn.sklearn._inputs import LOWEST
+from kernattn.solvers._digests import folds_of
+from kernattn.solvers._eigenbasis import eigenbasis, tridiagonal
+from kernattn.solvers._ridge import log_evidence_of
+from kernattn.solvers._spectrum import LEAST, Spectrum
+
+LANDMARKS = 128
+NUGGET = 1e-9  # of the landmarks' mean kernel value with themselves, which leaves their matrix a factor
+PENALTIES, TRIED = 60, 16  # that are tried by the evidence, and on folds
+
+
+class Judge(NamedTuple):
+    """What kernels are judged by: rows, of which the first are landmarks, and targets of mean 0."""
+
+    rows: Float64  # (n, d)
+    targets: Float64  # (n, c)
+    line: Float64 | None  # (d, n), features of a line
+
+    def log_evidence(self, kernel: Kernel | None) -> float:
+        """Return the largest log evidence of a kernel, or of the line alone, summed over targets.
+
+        The penalty of each target is one of those that a fit may choose. Minus infinity stands for a kernel that is 0
+        or beyond its dtype.
+        """
+        try:
+            features = self._features(kernel)
+        except (KernattnError, np.linalg.LinAlgError):
+            return -np.inf
+        n = len(self.rows)
+        size = float(np.vdot(features, features)) / n
+        if not LEAST < size < np.inf:
+            return -np.inf
+        features -= features.mean(axis=1, keepdims=True)
+        basis = eigenbasis(features @ features.T)
+        lowest = LOWEST * size
+        spectrum = Spectrum(
+            basis,
+            values=np.maximum(basis.values, 0.0),
+            coordinates=basis.coordinates(features @ self.targets),
+            energy=np.sum(self.targets**2, axis=0),
+            count=n,
+            share=1 / n,
+            mean=np.zeros(len(features)),
+            y_mean=np.zeros(self.targets.shape[1]),
+            floor=lowest,
+            lowest=lowest,
+        )
+        return float(np.sum(np.max(log_evidence_of(spectrum, spectrum.grid(PENALTIES)), axis=0)))
+
+    def left_out(self, kernel: Kernel | None) -> float:
+        """Return the sum over targets of the least squared error of a penalty on folds; infinity as of the evidence."""
+        try:
+            features = self._features(kernel)
+        except (KernattnError, np.linalg.LinAlgError):
+            return np.inf
+        of, n = folds_of(self.rows), len(self.rows)
+        features -= features.mean(axis=1, keepdims=True)
+        gram, cross = features @ features.T, features @ self.targets
+        size = float(np.trace(gram)) / n
+        if not LEAST < size < np.inf:
+            return np.inf
+        penalties = np.geomspace(LOWEST * size, n * size, TRIED)
+        errors = np.zeros((TRIED, self.targets.shape[1]))
+        for fold in np.unique(of):
+            left = of == fold
+            out, y = np.ascontiguousarray(features[:, left]), self.targets[left]
+            mean, level = -out.sum(axis=1) / (n - len(y)), -y.sum(axis=0) / (n - len(y))  # of the others
+            inner = tridiagonal(gram - out @ out.T - (n - len(y)) * np.outer(mean, mean))
+            turned = inner.turn(cross - out @ y - (n - len(y)) * np.outer(mean, level))
+            weights = inner.turn(inner.solve(turned, penalties).reshape(len(turned), -1), back=True)
+            fitted = ((out - mean[:, None]).T @ weights).reshape(len(y), TRIED, -1)
+            errors += np.sum((fitted - (y - level)[:, None]) ** 2, axis=0)
+        return float(np.sum(np.min(errors, axis=0)))
+
+    def _features(self, kernel: Kernel | None) -> Float64:
+        r"""Return :math:`L^{-1} k(l, x)`, :math:`k(l, l) = L L^T`, and the line's features, as rows (M, n)."""
+        count = min(LANDMARKS, len(self.rows)) if kernel is not None else 0
+        beside = np.empty((0, len(self.rows))) if self.line is None else self.line
+        features = np.empty((count + len(beside), len(self.rows)))
+        features[count:] = beside
+        if kernel is not None:
+            values = kernel(self.rows, self.rows[:count])
+            inner = values[:count].copy()
+            inner[np.diag_indices(count)] += NUGGET * float(np.trace(inner)) / count
+            lower = linalg.cholesky(inner, lower=True)
+            features[:count] = linalg.blas.dtrsm(1.0, lower, values.T, lower=1, overwrite_b=1)
+        return features
