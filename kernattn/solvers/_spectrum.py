@@ -205,7 +205,7 @@ def project(phi: FeatureMap, x: Array, matrix: Float64, shift: Float64, backend:
         raise ShapeError(f"x must have as many columns as the rows that were fitted; got shape {tuple(x.shape)}")
     parts = []
     for here in strips(n, BLOCK // (len(matrix) * max(1, int(np.prod(lead))))):
-        products = phi._times(widen(x[..., here, :]), matrix, backend)
+        products = phi._project(widen(x[..., here, :]), matrix, backend)
         xp = namespace(products=products)
         parts.append(products - constant(xp, shift, products.dtype, products))
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-2)

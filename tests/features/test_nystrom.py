@@ -398,3 +398,20 @@ def test_old_calls():
     ):
         with pytest.warns(DeprecationWarning, match="nystrom"):
             np.testing.assert_array_equal(old().indices, new.indices)
+
+
+@pytest.mark.parametrize("columns", [1, 20])
+def test_products_without_features(columns):
+    """Products with few columns leave the root out; of maps made of maps, too, and far from all landmarks."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((30, 3))
+    phi = ka.features.nystrom(x, ka.kernels.Gaussian(1.5), 24, rng=0)
+    line = ka.features.linear(np.ones(3))
+    for made in (phi, phi + line, 2.0 * phi + line, ka.features.Transformed(phi + line, np.eye(3))):
+        rows = np.concatenate([x, 1e3 * x[:2]])
+        matrix = rng.standard_normal((made.num_features_of(3), columns))
+        for given, rtol in ((rows, 1e-9), (rows.astype(np.float32), 1e-3)):
+            wanted = made(given) @ matrix.astype(given.dtype)
+            got = made._project(given, matrix, None)
+            assert got.dtype == given.dtype
+            np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol)

@@ -251,7 +251,7 @@ class FeatureMap(ByContent):
         check_csr("x", x, self.key_dim if key else self.query_dim)
         return by_blocks(lambda rows: self._features(rows, key, backend), x, self.num_features_of(x.shape[1]))
 
-    def _times(self, x: Array, matrix: Float64, backend: str | None) -> Array:
+    def _project(self, x: Array, matrix: Float64, backend: str | None) -> Array:
         """Return phi(x) matrix, (..., n, k), in the dtype of x; a map may do without features."""
         features = self(x, backend=backend)
         xp = namespace(features=features)

@@ -57,10 +57,10 @@ class Concatenated(Composite):
     def _compute(self, x: Array, key: bool) -> Array:
         return multiply_out(self._scaled_features(x, key), x, own=True)
 
-    def _times(self, x: Array, matrix: Float64, backend: str | None) -> Array:
+    def _project(self, x: Array, matrix: Float64, backend: str | None) -> Array:
         ends = np.cumsum([phi.num_features_of(x.shape[-1]) for phi in self.maps[:-1]])
         parts = zip(self.maps, np.split(matrix, ends), strict=True)
-        return reduce(add, (phi._times(x, rows, backend) for phi, rows in parts))
+        return reduce(add, (phi._project(x, rows, backend) for phi, rows in parts))
 
     def _reduce(self, parts: Iterable[Any]) -> Any:
         return sum(parts)

@@ -99,10 +99,11 @@ class Transformed(FeatureMap):
         xp, of = namespace(x=x), self.inner.key if key else self.inner.query
         return xp.astype(of(self._turn(x, widest(xp, x))), x.dtype, copy=False)
 
-    def _times(self, x: Array, matrix: Float64, backend: str | None) -> Array:
+    def _project(self, x: Array, matrix: Float64, backend: str | None) -> Array:
         if is_sparse(x):
-            return super()._times(x, matrix, backend)
-        return self.inner._times(self._turn(x, widest(namespace(x=x), x)), matrix, backend)
+            return super()._project(x, matrix, backend)
+        xp = namespace(x=x)
+        return xp.astype(self.inner._project(self._turn(x, widest(xp, x)), matrix, backend), x.dtype, copy=False)
 
     def redraw(self, rng: RNG = None) -> Self:
         return replace(self, inner=self.inner.redraw(rng))

@@ -169,10 +169,10 @@ class Nystrom(FeatureMap):
         OP.choose(x, backend)
         return multiply_out(self._product(x), x, own=True)
 
-    def _times(self, x: Array, matrix: Float64, backend: str | None) -> Array:
+    def _project(self, x: Array, matrix: Float64, backend: str | None) -> Array:
         """Return phi(x) matrix: of few columns, each costs a product with kernel values, not with the root as well."""
         if not isinstance(x, np.ndarray) or self.kernel is None or 2 * matrix.shape[1] > len(matrix):
-            return super()._times(x, matrix, backend)
+            return super()._project(x, matrix, backend)
         self._check(x)
         return multiply_out(self._product(x, matrix), x, own=True)
 
@@ -186,8 +186,8 @@ class Nystrom(FeatureMap):
         root = constant(xp, host_root, x.dtype, x)
         if self.kernel is not None:
             assert self.landmarks is not None
-            matrix = self.kernel._log_scaled_matrix(x, constant(xp, self.landmarks, x.dtype, x))
-            values, unit = balance(ScaledFeatures(*matrix))
+            of_kernel = self.kernel._log_scaled_matrix(x, constant(xp, self.landmarks, x.dtype, x))
+            values, unit = balance(ScaledFeatures(*of_kernel))
             return ScaledFeatures(xp.matmul(values, root), unit + log_root)
         if x.shape[-1] != len(self.eigenvalues):
             x = xp.take(x, xp.asarray(np.array(self.indices), **placement(x)), axis=-1)
