@@ -19,7 +19,7 @@ from kernattn.ops._numba.codegen.constants import Single, constants
 from kernattn.ops._numba.codegen.parts import PartCompiler
 from kernattn.ops._numba.codegen.vectors import Vector, every, some, where
 
-_OPTIONS: dict[str, Any] = {"fastmath": EXACT, "pipeline_class": PartCompiler, **OPTIONS}
+_OPTIONS: dict[str, Any] = {"fastmath": EXACT, "pipeline_class": PartCompiler, "no_cfunc_wrapper": True, **OPTIONS}
 
 
 def elementary(make):

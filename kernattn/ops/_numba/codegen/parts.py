@@ -11,8 +11,9 @@ from typing import Any
 
 from numba import types
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
+
+from kernattn.ops._numba.codegen.passes import LoopCompiler
 
 MAKERS = {"array", "empty", "full", "zeros"}
 """Names of what returns an array of its own."""
@@ -36,7 +37,7 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
         """Parts have no machine code that could look at Python's objects."""
 
 
-class PartCompiler(Compiler):  # type: ignore[misc]
+class PartCompiler(LoopCompiler):
     """Compiles a function as far as a part needs; the collector would find nothing in what it makes meanwhile."""
 
     def compile_extra(self, func):
@@ -57,6 +58,10 @@ class Part(CPUDispatcher):  # type: ignore[misc]
         self.makes_arrays = makes_arrays(part)
         options |= {"nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": self.makes_arrays}
         super().__init__(part, targetoptions=options, pipeline_class=PartCompiler)
+
+    def compile(self, sig) -> Any:
+        known = self.overloads.get(sig) if isinstance(sig, tuple) else None  # Numba looks behind its lock
+        return super().compile(sig) if known is None else known.entry_point
 
     def get_call_template(self, args, kws):
         return super().get_call_template([types.unliteral(kind) for kind in args], kws)
