@@ -60,6 +60,8 @@ def pivot(points: Float64, matrix: Float64, cutoff: float) -> Landmarks:
     """
     size = float(np.linalg.norm(matrix))
     factor, order, rank, _ = dpstrf(matrix.T, tol=NULL * size, lower=1, overwrite_a=True)
+    if rank == 0:
+        raise ParameterError("landmarks must have a positive semidefinite kernel matrix; no pivot of it is positive")
     lower = np.tril(factor[:rank, :rank])
     squares = np.einsum("ij,ij->j", lower, lower)
     left = np.cumsum(squares[::-1])[::-1]  # traces of what pivots leave
@@ -131,7 +133,8 @@ def sum_rows(
             factor, _ = cho_factor(gram, check_finite=False)
         except np.linalg.LinAlgError:
             factor = None
-        rounding = ROUNDING * float(np.sum(squares)) if taken == rank else 0.0
+        total = float(np.sum(squares))
+        rounding = ROUNDING * total if taken == rank or not np.isfinite(total) else 0.0
         if factor is not None and penalty > rounding:
             return Sums(landmarks, taken, gram, factor, np.sqrt(squares), penalty), cross
         if taken == rank:

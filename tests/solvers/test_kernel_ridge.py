@@ -355,3 +355,9 @@ def test_errors():
         kernel_ridge(X, Y, "gaussian", num_landmarks=10, penalty=0.1)
     with pytest.raises(ParameterError, match="penalty must be above the rounding"):
         kernel_ridge(X, Y, KERNEL, num_landmarks=50, penalty=1e-300)
+    huge = np.concatenate([X, np.full((1, 2), 1e51)])
+    with pytest.raises(ParameterError, match="penalty must be above the rounding of sums over rows"):
+        kernel_ridge(huge, huge[:, 0] * 1e-51, ka.kernels.Polynomial(3), landmarks=X[:9], penalty=0.1)
+    none = ka.kernels.from_function(lambda rows: rows.dot() - 10)
+    with pytest.raises(ParameterError, match="landmarks must have a positive semidefinite kernel matrix"):
+        kernel_ridge(100 + X, Y, none, landmarks=X[:9], penalty=0.1)

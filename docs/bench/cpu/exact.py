@@ -29,7 +29,7 @@ EXACT = (
 )
 
 CASES = Path(__file__).parents[2]
-TOLERANCES = (1e-3, 1e-6)
+TOLERANCES = (1e-3, 1e-5)
 
 
 def exact(rows: int = 100_000) -> list[dict[str, Any]]:
