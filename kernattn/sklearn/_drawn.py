@@ -19,7 +19,7 @@ from kernattn.solvers import learn_metric
 from kernattn.solvers._digests import distinct
 
 LOOKED_AT = 4096  # rows that differ, among which landmarks are
-SHARE = 4  # times the landmarks: of fewer rows that differ the first are taken, which all are alike
+SHARE = 4  # times the landmarks: of no more rows that differ, any are as good
 WIDE = 1024  # columns, beyond which kernel values of sparse rows take far longer than random features
 SEARCHES = "tune", "ard"  # for a lengthscale, or for one along each axis
 
@@ -66,9 +66,8 @@ def _draw_usual(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
         return draw_map(estimator, x, kernel, "auto")
     number = positive_integer("num_features", estimator.num_features)
     rows = distinct(x)[0]
-    if len(rows) <= SHARE * number:
-        return nystrom_map(kernel, estimator, "uniform", take_rows(x, rows[:number]))
-    return nystrom_map(kernel, estimator, "rpcholesky", take_rows(x, rows[: max(LOOKED_AT, SHARE * number)]))
+    method = "uniform" if len(rows) <= SHARE * number else "rpcholesky"
+    return nystrom_map(kernel, estimator, method, take_rows(x, rows[: max(LOOKED_AT, SHARE * number)]))
 
 
 def draw_by_evidence(estimator: Any, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:

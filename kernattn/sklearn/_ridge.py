@@ -23,8 +23,8 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         The map and its draw, as `RandomFeatures` takes them. An estimator None is "rpcholesky" where rows are given at
         once, by `fit`, in up to 1,024 columns, the kernel is stationary and no projection is given; else it is "auto".
         Its landmarks are among 4,096 of the rows that differ (four times num_features where that is more), by a digest,
-        so that neither copies nor the order of rows have a part in it; of up to four times num_features such rows, they
-        are the first. The lengthscale "tune" is the one with the largest evidence among "scale", 4 and 16 times it,
+        so that neither copies nor the order of rows have a part in it; of up to four times num_features such rows, all
+        sets are alike. The lengthscale "tune" is the one with the largest evidence among "scale", 4 and 16 times it,
         shorter ones by quarters while they are better, and one between; 2,048 of the first rows and 128 landmarks
         judge. "ard" chooses one for each column, by the evidence. None is "tune" for
         a kernel given by name.
