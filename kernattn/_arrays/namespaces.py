@@ -270,13 +270,14 @@ def check_computed(name: str, array: Array) -> None:
         raise DTypeError(f"{name} must hold its numbers, as {name}.compute() does; got a Dask array: see kernattn.dask")
 
 
-def on_host(name: str, array: Array) -> NDArray[Any]:
+def on_host(name: str, array: Array, dtype: str | None = None) -> NDArray[Any]:
     """Return an array's numbers on the host, in the dtype in which sums over it run; bools stay, and nothing is copied.
 
-    They must be known: those of an array that is traced are not.
+    They must be known: those of an array that is traced are not. Another dtype, such as integers', is asked for.
     """
     check_computed(name, array)
-    dtype = "bool" if dtype_name(array) == "bool" else "float64" if dtype_name(array) == "float64" else "float32"
+    if dtype is None:
+        dtype = "bool" if dtype_name(array) == "bool" else "float64" if dtype_name(array) == "float64" else "float32"
     try:
         if compat.is_torch_array(array):
             array = array.detach().cpu()
@@ -305,6 +306,8 @@ def like(values: Float64, array: Array) -> Array:
 def why_not_plain(array: Array) -> str | None:
     """Return why a NumPy, CuPy or PyTorch array is not both C-contiguous and writeable, None where it is."""
     if not isinstance(array, np.ndarray) and compat.is_torch_array(array):
+        if array.is_inference() and not sys.modules["torch"].is_inference_mode_enabled():
+            return "a tensor of inference mode, outside of which nothing is written to it"
         return None if array.is_contiguous() else f"shape {tuple(array.shape)}, strides {array.stride()}"
     fixed = not getattr(array.flags, "writeable", True)
     if array.flags.c_contiguous and not fixed:

@@ -22,7 +22,8 @@ MOST = 2**31 - 1  # the largest size: an axis beyond it no compiled loop can ind
 def shown(value: Any) -> str:
     """Return a value as errors show it, in a line."""
     if isinstance(value, np.ndarray) and value.ndim:
-        return f"an array {value.dtype}{value.shape}"
+        kind = "a masked" if isinstance(value, np.ma.MaskedArray) else "an"
+        return f"{kind} array {value.dtype}{value.shape}"
     if type(value) in (list, tuple) and any(isinstance(each, np.ndarray) for each in value):
         return f"a {type(value).__name__} of {', '.join(map(shown, value))}"
     try:
@@ -89,9 +90,12 @@ def instance_of(name: str, value: Any, kind: type, example: str = "") -> None:
 
 
 def array_of(value: Any) -> NDArray[Any]:
-    """Return a value as an array of NumPy; where it makes none, an empty array of objects, which no check takes."""
+    """Return a value as an array of NumPy; where it makes none, an empty array of objects, which no check takes.
+
+    It makes none of a masked array, whose mask would be lost.
+    """
     try:
-        return np.asarray(value)
+        return np.empty(0, object) if isinstance(value, np.ma.MaskedArray) else np.asarray(value)
     except Exception:  # ragged lists; tensors that require a gradient, lie elsewhere or hold no numbers raise anything
         return np.empty(0, object)
 
@@ -116,7 +120,10 @@ def list_entries(name: str, value: Any, what: str) -> list[Any]:
     """Return the entries of `value`, which must have some; `what` says of what kind."""
     if not isinstance(value, Iterable):
         raise DTypeError(f"{name} must be {what}; got {shown(value)}")
-    return list(value)
+    try:
+        return list(value)
+    except TypeError as error:  # of an array without axes, or a sparse one
+        raise DTypeError(f"{name} must be {what}; got {shown(value)}") from error
 
 
 def boolean(name: str, value: Any) -> bool:

@@ -13,6 +13,7 @@ from kernattn._arrays.namespaces import (
     Array,
     dtype_name,
     indices,
+    may_share_memory,
     namespace,
     placement,
     records_gradient,
@@ -155,7 +156,7 @@ def put_states(state: State, index: Any, states: State, *, reuse_state: bool = F
     check_same("state", state, "states", states)
     _check_alike(leaves, new, () if one else (len(places),))
     pairs = list(zip(leaves.values(), new.values(), strict=True))
-    if boolean("reuse_state", reuse_state) and all(_can_be_written(x) and not records_gradient(y) for x, y in pairs):
+    if boolean("reuse_state", reuse_state) and all(_can_take(x, rows) for x, rows in pairs):
         for x, rows in pairs:
             x[int(places[0]) if one else indices(namespace(state=x), places, x)] = rows
         return state
@@ -214,7 +215,8 @@ def _check_alike(leaves: dict[str, Array], others: dict[str, Array], lead: tuple
             raise MixedLibraryError(f"{other} must be on {placement(x)}; got {placement(y)}")
 
 
-def _can_be_written(x: Array) -> bool:
-    """Whether an array takes other numbers in its place."""
+def _can_take(x: Array, rows: Array) -> bool:
+    """Whether an array takes others, which are not its own, in place of some of its rows."""
     kinds = compat.is_numpy_array, compat.is_torch_array, compat.is_cupy_array
-    return any(is_of(x) for is_of in kinds) and not records_gradient(x) and why_not_plain(x) is None
+    writes = any(is_of(x) for is_of in kinds) and not records_gradient(x) and why_not_plain(x) is None
+    return writes and not records_gradient(rows) and not may_share_memory(x, rows)

@@ -7,11 +7,13 @@ from typing import Any
 import array_api_compat as compat
 
 from kernattn._arrays.namespaces import (
+    INTEGERS,
     Array,
     accumulation_dtype,
     check_floating,
     constant,
     dtype_name,
+    indices,
     namespace,
     on_host,
     placement,
@@ -74,6 +76,8 @@ def _moved(place: str, x: Array, dtype: Any, like: Array) -> Array:
     """Return an array of a dtype, where another one is."""
     xp = namespace(like=like)
     if namespace(state=x) is not xp:
+        if (own := dtype_name(x)) in INTEGERS:
+            return indices(xp, on_host(place, x, own), like)
         return constant(xp, on_host(place, x), dtype, like)
     x = xp.astype(x, dtype, copy=False)
     return x if placement(x) == placement(like) else compat.to_device(x, placement(like)["device"])

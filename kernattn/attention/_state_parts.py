@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import NoneType
 from typing import Any, TypeVar
 
-from kernattn._arrays.namespaces import Array, check_alike, dtype_name, namespace
+from kernattn._arrays.namespaces import FLOATS, INTEGERS, Array, check_alike, dtype_name, namespace
 from kernattn._arrays.plain import plain
 from kernattn._sums.peaked import LinearState
 from kernattn.attention._check_states import check_draws, check_is_state
@@ -94,6 +94,8 @@ def _leaves(name: str, state: Any) -> Iterator[tuple[str, Array]]:
             yield from _leaves(f"{name}[{at}]" if fields is None else f"{name}.{fields[at]}", each)
     elif state is not None:
         namespace(**{name: state})
+        if dtype_name(state) not in (*FLOATS, *INTEGERS, "bool"):
+            raise DTypeError(f"{name} must be an array of numbers or bool; got {dtype_name(state)}")
         yield name, state
 
 

@@ -182,6 +182,19 @@ def test_memory_that_several_share_is_copied():
     assert bool((one.s == 1).all())
 
 
+def test_memory_that_cannot_be_written_to_row_by_row_is_copied():
+    """Sequences change places within a batch; tensors of inference mode are written to in it alone."""
+    torch = pytest.importorskip("torch")
+    for make in (np.arange, torch.arange):
+        batch = GatedState(make(24.0).reshape(4, 3, 2))
+        put = ka.put_states(batch, [1, 2, 3], GatedState(batch.s[:3]), reuse_state=True)
+        assert put.s[:, 0, 0].tolist() == [0, 0, 6, 12]
+    with torch.inference_mode():
+        batch = GatedState(torch.ones(2, 3, 2))
+        assert ka.put_states(batch, 0, GatedState(torch.zeros(3, 2)), reuse_state=True) is batch
+    assert ka.put_states(batch, 1, GatedState(torch.zeros(3, 2)), reuse_state=True) is not batch
+
+
 def test_gradients_pass_through_batches():
     torch = pytest.importorskip("torch")
     _, k, v = (torch.tensor(x, requires_grad=True) for x in drawn("float64"))
@@ -217,6 +230,19 @@ def test_windows_of_16_bits_come_back(dtype, tmp_path):
     np.testing.assert_array_equal(ka.load_state(tmp_path / "state.npz").k.astype("float32"), state.k.float().numpy())
 
 
+def test_libraries_must_have_the_dtypes_of_a_file(tmp_path):
+    """Numbers come back bit by bit, or not at all."""
+    ml_dtypes, jax = pytest.importorskip("ml_dtypes"), pytest.importorskip("jax")
+    narrow = window()._replace(**{x: np.ones((BATCH, HEADS, 4, 3), ml_dtypes.bfloat16) for x in "kv"})
+    ka.save_state(narrow, tmp_path / "narrow.npz")
+    same(ka.load_state(tmp_path / "narrow.npz", like=np.zeros(1)), narrow)
+    ka.save_state(linear("float64"), tmp_path / "wide.npz")
+    with jax.enable_x64(False), pytest.raises(DTypeError, match=r"that has the state's float64 .* jax_enable_x64"):
+        ka.load_state(tmp_path / "wide.npz", like=jax.numpy.zeros(1))
+    with pytest.raises(DTypeError, match="like must be an array"):
+        ka.load_state(tmp_path / "none.npz", like=[0.0])
+
+
 def test_what_has_seen_nothing_comes_back(tmp_path):
     state = initial_window_state(PHI, 4, (HEADS,), E, like=np.zeros(D, np.float32))
     ka.save_state(state, tmp_path / "state.npz")
@@ -238,12 +264,19 @@ def test_what_has_seen_nothing_comes_back(tmp_path):
         (lambda s: ka.take_states(s, 1.0), ParameterError, "index must be an int, a slice"),
         (lambda s: ka.take_states(s, [[0]]), ParameterError, "index must be"),
         (lambda s: ka.take_states(s, slice("a")), ParameterError, "index must be"),
+        (lambda s: ka.take_states(s, np.ma.array([0, 1], mask=[0, 1])), ParameterError, r"a masked array int64\(2,\)"),
+        (lambda s: ka.stack_states(np.array(3)), DTypeError, "an iterable of states; got 3"),
         (lambda s: ka.take_states(GatedState(np.ones((3, 2))), 0), StateMismatchError, r"must be a batch.*\(3, 2\)"),
+        (lambda s: ka.move_states((s, np.array([None])), s.s), DTypeError, r"state\[1\] must be an array of numbers"),
         (lambda s: ka.put_states(s, [0, -4], ka.take_states(s, [0, 1])), ParameterError, "each state once"),
         (lambda s: ka.put_states(s, [0], ka.take_states(s, 0)), StateMismatchError, r"\(1, 2, 8, 3\); got"),
         (lambda s: ka.put_states(s, 0, ka.take_states(s, 0), reuse_state=1), ParameterError, "True or False"),
         (lambda s: ka.save_state(ka.take_states(s, []), "state.npz"), ParameterError, "no empty axis"),
         (lambda s: ka.save_state(s.s, "state.npz"), DTypeError, "got ndarray"),
+        (
+            lambda s: ka.save_state(GatedState(np.ones((3, 2), np.float16)), "state.npz"),
+            DTypeError, "sums of float32 or float64 to be saved; got {'s': 'float16'}",
+        ),
         (
             lambda s: ka.take_states(GatedStretch(np.ones((2, 3, 4)), np.ones((1, 3, 1))), 0),
             StateMismatchError, "leading axes",

@@ -86,3 +86,13 @@ def test_wrong_calls():
         ka.move_states(of_kind("linear"), np.zeros(2, int))
     with pytest.raises(DTypeError, match="state must be a LinearState"):
         ka.move_states(Q, Q)
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_integers_stay_whole(library, recwarn):
+    """Positions pass through no float, and JAX keeps them in its own width without a warning."""
+    module = pytest.importorskip(library)
+    like = module.zeros(1) if library == "torch" else module.numpy.zeros(1)
+    (there,) = ka.move_states((np.array([2**24 + 1]),), like)
+    assert int(there[0]) == int(ka.move_states((there,), Q)[0][0]) == 2**24 + 1
+    assert not recwarn.list

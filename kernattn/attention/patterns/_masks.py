@@ -9,10 +9,10 @@ import numpy as np
 from array_api_compat import is_array_api_obj as is_array
 from numpy.typing import NDArray
 
-from kernattn._arrays.namespaces import on_host
+from kernattn._arrays.namespaces import namespace, on_host
 from kernattn._plans.parts import Part, dense, kept
 from kernattn._plans.plan import Plan
-from kernattn._runtime.checks import array_of, shown
+from kernattn._runtime.checks import MOST, array_of, shown
 from kernattn.attention.patterns._base import Pattern, make_plan
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
 from kernattn.attention.patterns._intervals import Head, Integers, Intervals, Sees, whole_rows
@@ -97,7 +97,11 @@ def from_mask(mask: Any) -> Pattern:
     >>> seen.plan(3).pairs
     4
     """
-    given = array_of(mask) if isinstance(mask, np.generic) or not is_array(mask) else on_host("mask", mask)
+    if isinstance(mask, np.generic) or not is_array(mask):
+        given = array_of(mask)
+    else:
+        namespace(mask=mask)
+        given = on_host("mask", mask)
     if given.dtype != bool or given.ndim < 2 or given.size == 0:
         added = "; of one that is added to scores, give mask == 0" if given.dtype.kind == "f" else ""
         raise ParameterError(
@@ -138,7 +142,7 @@ def from_intervals(low: Any, high: Any) -> Pattern:
     ends = [array_of(x) for x in (low, high)]
     if any(x.dtype.kind not in "iu" or x.ndim < 1 or x.size == 0 for x in ends) or ends[0].shape != ends[1].shape:
         raise ParameterError(f"low and high must be integers of one shape (..., n); got {shown(low)} and {shown(high)}")
-    own = [np.array(x, np.int64).reshape(-1, x.shape[-1]) for x in ends]
+    own = [np.array(np.minimum(x, np.int64(MOST)), np.int64).reshape(-1, x.shape[-1]) for x in ends]
     for x in own:
         x.setflags(write=False)
     return Stretches(*own)
