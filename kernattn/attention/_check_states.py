@@ -86,6 +86,6 @@ def known_draw(draw: Any) -> int | None:
             draw = np.asarray(draw)
         except (TypeError, RuntimeError):  # how JAX and PyTorch say that there are no values yet
             return None
-    if draw.dtype.kind not in "iu" or np.min(draw) != np.max(draw):
+    if draw.dtype.kind not in "iu" or draw.size == 0 or np.min(draw) != np.max(draw):
         raise DTypeError(f"a state's draw must be an integer; got {shown(draw)}")
     return int(np.min(draw))

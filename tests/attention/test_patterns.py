@@ -316,6 +316,7 @@ def test_torch_differentiates_attention_over_a_pattern():
         (lambda: P.from_mask(np.float32(1)), "mask must be bool"),
         (lambda: P.from_mask([True, False]), r"mask must be bool"),
         (lambda: P.from_mask(np.zeros((0, 4), bool)), "mask must be bool"),
+        (lambda: P.from_mask(np.array([["a"]])), r"got an array <U1\(1, 1\)"),
         (lambda: P.from_intervals(np.ma.zeros(1, int), [1]), r"of one shape \(..., n\); got a masked array int64"),
         (lambda: P.from_mask(np.eye(4, dtype=bool)).plan(4, 5), "at most 4 queries of 4 tokens; got 4 of 5"),
         (lambda: P.from_intervals([0.0], [1]), "low and high must be integers of one shape"),

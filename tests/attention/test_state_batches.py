@@ -273,6 +273,7 @@ def test_what_has_seen_nothing_comes_back(tmp_path):
         (lambda s: ka.put_states(s, 0, ka.take_states(s, 0), reuse_state=1), ParameterError, "True or False"),
         (lambda s: ka.save_state(ka.take_states(s, []), "state.npz"), ParameterError, "no empty axis"),
         (lambda s: ka.save_state(s.s, "state.npz"), DTypeError, "got ndarray"),
+        (lambda s: ka.stack_states([s, s._replace(fingerprint=np.zeros(0, int))]), DTypeError, "must be an integer"),
         (
             lambda s: ka.save_state(GatedState(np.ones((3, 2), np.float16)), "state.npz"),
             DTypeError, "sums of float32 or float64 to be saved; got {'s': 'float16'}",

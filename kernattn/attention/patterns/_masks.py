@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj as is_array
 from numpy.typing import NDArray
 
-from kernattn._arrays.namespaces import namespace, on_host
+from kernattn._arrays.namespaces import dtype_name, namespace, on_host
 from kernattn._plans.parts import Part, dense, kept
 from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import MOST, array_of, shown
@@ -97,17 +97,15 @@ def from_mask(mask: Any) -> Pattern:
     >>> seen.plan(3).pairs
     4
     """
-    if isinstance(mask, np.generic) or not is_array(mask):
-        given = array_of(mask)
-    else:
-        namespace(mask=mask)
-        given = on_host("mask", mask)
-    if given.dtype != bool or given.ndim < 2 or given.size == 0:
-        added = "; of one that is added to scores, give mask == 0" if given.dtype.kind == "f" else ""
+    given = array_of(mask) if isinstance(mask, np.generic) or not is_array(mask) else mask
+    namespace(mask=given)
+    dtype = dtype_name(given)
+    if dtype != "bool" or given.ndim < 2 or 0 in given.shape:
+        added = "; of one that is added to scores, give mask == 0" if "float" in dtype else ""
         raise ParameterError(
             f"mask must be bool (n, l) or (..., n, l), True where a query sees a key; got {shown(mask)}{added}"
         )
-    own = np.array(given).reshape(-1, *given.shape[-2:])
+    own = np.array(on_host("mask", given)).reshape(-1, *given.shape[-2:])
     own.setflags(write=False)
     return Mask(own)
 
