@@ -14,7 +14,6 @@ from kernattn._arrays.namespaces import Array, check_floating
 from kernattn._runtime.checks import instance_of
 from kernattn.attention import LinearState, WindowState
 from kernattn.attention._mechanisms.hybrid import scale_of
-from kernattn.attention._mechanisms.window_states import window_of
 from kernattn.attention._state_batches import places_of
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.ops.dispatch import missing
@@ -22,6 +21,7 @@ from kernattn.transfer import Heads, Transfer
 from kernattn.transformer._attention import ByHeads, Exact, Kind, Linear, resolve_attention
 from kernattn.transformer._checks import check_indices, check_remembered, check_steps
 from kernattn.transformer._config import Config
+from kernattn.transformer._decoder_states import layer_state, ring_of, taken_over
 from kernattn.transformer._ends import embed
 from kernattn.transformer._experts import Experts
 from kernattn.transformer._gated import GatedLayer
@@ -188,10 +188,7 @@ class Decoder:
             Before any work, if there is no batch, or an argument does not fit.
         """
         instance_of("state", state, State)
-        if self._lead is None or len(self._lead) != 1:
-            given = "none" if self._lead is None else f"leading axes {self._lead}"
-            raise ParameterError(f"a batch of sequences must be decoded, by prefill or begin; got {given}")
-        places, one = places_of(index, *self._lead)
+        places, one = places_of(index, *self._batch())
         lead, given_lead = () if one else (len(places),), tuple(state.positions.shape)
         if given_lead != lead or len(set(places.tolist())) < len(places):
             raise StateMismatchError(
@@ -205,11 +202,62 @@ class Decoder:
         self._positions[places], self._lengths[places] = np.reshape(state.positions, -1), lengths
         self._write(places, kept, lengths)
 
+    def take(self, index: Any) -> State:
+        """Return the states of some sequences, to keep, to save or to `put` into another row or another Decoder.
+
+        Parameters
+        ----------
+        index : int, slice, or sequence or array of int or bool
+            Which sequences of the batch, as `kernattn.take_states` takes them. An int takes the batch's axis away.
+
+        Returns
+        -------
+        State
+            Copies, as `prefill` and `step` return them; the batch stays as it is.
+
+        Raises
+        ------
+        ParameterError
+            If there is no batch, or it does not have those asked for.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import kernattn as ka
+        >>> from kernattn.transformer import Config, Decoder, initial_params
+        >>> config = Config(dim=8, layers=2, heads=2, vocab=5, length=16)
+        >>> decoder = Decoder(initial_params(config, rng=0), config, attention=ka.features.elu1())
+        >>> _ = decoder.prefill(np.array([[0, 3, 1], [2, 2, 4]]))
+        >>> paused = decoder.take(1)
+        >>> decoder.put(0, paused)
+        >>> out = decoder.step(np.array([4, 4]))
+        >>> bool((out[0] == out[1]).all())
+        True
+        """
+        places, one = places_of(index, *self._batch())
+        lead = () if one else (len(places),)
+        lengths = self._lengths[places]
+        layers = (
+            layer_state(self._config, how, self._memories, layer, places, lengths, lead)
+            for layer, how in enumerate(self._how)
+        )
+        return State(tuple(layers), self._positions[places].reshape(lead), None)
+
+    def _batch(self) -> tuple[int]:
+        """Return how many sequences the batch has, or raise where there is none."""
+        if self._lead is None or len(self._lead) != 1:
+            given = "none" if self._lead is None else f"leading axes {self._lead}"
+            raise ParameterError(f"a batch of sequences must be decoded, by prefill or begin; got {given}")
+        return self._lead
+
     def _check(self, state: State, lead: tuple[int, ...]) -> tuple[list[Any], NDArray[np.int64]]:
         """Return the states that layers take over, and how many tokens exact attention keeps of each sequence."""
         check_remembered("state", self._config, self._how, state.layers, lead)
         count = prod(lead)
-        kept = [self._taken_over(layer, each, lead, count) for layer, each in enumerate(state.layers)]
+        kept = [
+            taken_over(self._config, how, layer, each, lead, count)
+            for layer, (how, each) in enumerate(zip(self._how, state.layers, strict=True))
+        ]
         exact = [each for each in kept if not isinstance(each, LinearState | WindowState | GatedLayer)]
         lengths = np.zeros(count, np.int64) if not exact else exact[0][2].astype(np.int64)
         if not all(np.array_equal(each[2], lengths) for each in exact):
@@ -222,33 +270,12 @@ class Decoder:
             if isinstance(each, LinearState):
                 self._memories.keep(layer, rows, each.s, each.z, each.peak)
             elif isinstance(each, WindowState):
-                self._memories.keep(layer, rows, each.s, each.z, each.peak, *_ring(each, lengths))
+                self._memories.keep(layer, rows, each.s, each.z, each.peak, *ring_of(each, lengths))
             elif isinstance(each, GatedLayer):
                 self._memories.keep(layer, rows, each.s, () if each.window is None else each.window)
             else:
                 self._memories.keep_tokens(layer, rows, *each[:2])
         self._furthest, self._longest = int(self._positions.max()), int(self._lengths.max())
-
-    def _taken_over(self, layer: int, state: Any, lead: tuple[int, ...], count: int) -> Any:
-        """Return sums or a state, or keys and values (B h, n, d) with those that are there first, and how many (B,)."""
-        how, heads = self._how[layer], self._config.key_heads
-        if isinstance(state, GatedLayer):
-            return state
-        if isinstance(how, Linear | ByHeads):
-            maps: Any = how.phi if isinstance(how, Linear) else how.heads
-            if state.fingerprint != maps.fingerprint:
-                raise StateMismatchError(f"layer {layer} must hold sums of {maps!r}; got those of another map")
-            if isinstance(state, WindowState) and window_of(state) != maps.window:
-                raise StateMismatchError(f"layer {layer} must hold {maps.window} tokens; got {window_of(state)}")
-            return state
-        n, d = state.k.shape[-2:]
-        k, v = (np.ascontiguousarray(part, np.float32).reshape(count * heads, n, d) for part in (state.k, state.v))
-        if state.mask is None:
-            return k, v, np.full(count, n)
-        shape = (*lead, n)
-        there = np.broadcast_to(np.asarray(state.mask).reshape(*shape), shape).reshape(count, n)
-        order = np.repeat(np.argsort(~there, axis=-1, kind="stable"), heads, axis=0)[..., None]
-        return np.take_along_axis(k, order, axis=1), np.take_along_axis(v, order, axis=1), there.sum(axis=-1)
 
     def step(self, x: Array, *, types: Array | None = None) -> NDArray[np.float32]:
         """Take one token of every sequence, and return its output.
@@ -322,19 +349,6 @@ def _maps_of(how: Any, config: Config) -> Any:
     scores = tuple(scale_of(phi, d) if heads.window else 0.0 for phi in maps)
     pairs = tuple((phi.query_spec, phi.key_spec) for phi in maps)
     return HeadMaps(pairs, heads.window, scores, of_each(heads.near_bias, 0.0), of_each(heads.scale, 1.0))
-
-
-def _ring(state: WindowState, lengths: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-    """Return keys, values and 0 or -inf (B, h, size, ...) of a window: token t of a sequence at place t modulo size."""
-    size = state.k.shape[-2]
-    absent = np.where(state.present, np.float32(0), np.float32(-np.inf))[..., None]
-    at_place = (np.arange(size) - lengths[:, None]) % size  # of the window's tokens, which begin with the oldest
-
-    def turn(x: Array) -> NDArray[Any]:
-        rows = np.asarray(x).reshape(len(lengths), -1, size, x.shape[-1])
-        return np.take_along_axis(rows, at_place[:, None, :, None], axis=-2)
-
-    return turn(state.k), turn(state.v), turn(absent)
 
 
 def _sizes(config: Config) -> dict[str, Any]:

@@ -153,6 +153,37 @@ def test_prompts_of_unequal_length(kind, form):
 JOINED = [("usual", "mixed"), ("mamba", "exact"), ("qwen", "exact"), ("usual", "a map each")]
 
 
+@pytest.mark.parametrize(
+    ("form", "kind", "index"),
+    [(*each, index) for each, index in zip(JOINED, (1, [2, 0], [False, True, True], 2), strict=True)],
+)
+def test_sequences_that_leave_go_on_elsewhere(form, kind, index):
+    """What a decoder gives back is what `step` remembers, and goes on in another row of another decoder."""
+    config, params = model(**FORMS[form])
+    how = HEADS[kind] if kind in HEADS else KINDS[kind]
+    x, lengths = tokens(3, 12), np.array([2, 5, 4])
+    decoder, other = (Decoder(params, config, attention=how) for _ in range(2))
+    decoder.prefill(x[:, :5], lengths=lengths)
+    _, wanted = prefill(params, config, x[:, :5], attention=how, lengths=lengths)
+    for t in range(5, 8):
+        decoder.step(x[:, t])
+        _, wanted = step(params, config, wanted, x[:, t], attention=how)
+    taken, places = decoder.take(index), np.arange(3)[index]
+    wanted = ka.take_states(wanted, index)
+    assert [type(layer) for layer in taken.layers] == [type(layer) for layer in wanted.layers]
+    np.testing.assert_array_equal(taken.positions, wanted.positions)
+    found, after = (step(params, config, state, x[places, 8], attention=how) for state in (taken, wanted))
+    np.testing.assert_allclose(found[0], after[0], atol=2e-5 * np.abs(after[0]).max())
+    other.prefill(tokens(5, 9))
+    other.put(places + 1, taken)
+    for t in range(8, 11):
+        given = np.repeat(x[:1, t], 5)
+        given[places + 1] = x[places, t]
+        out, wanted = other.step(given)[places + 1], decoder.step(x[:, t])[places]
+        # tokens of a window stand elsewhere in its ring, and are summed in another order
+        np.testing.assert_allclose(out, wanted, atol=2e-5 * np.abs(wanted).max() if kind == "a map each" else 0, rtol=0)
+
+
 @pytest.mark.parametrize(("form", "kind"), JOINED)
 @pytest.mark.parametrize("index", [1, [2, 0], [False, True, True]])
 def test_sequences_join_and_leave(form, kind, index):
@@ -299,7 +330,11 @@ def test_what_does_not_fit_a_place_is_refused():
     _, state = prefill(params, config, tokens(2, 4), attention=FAVOR)
     with pytest.raises(ParameterError, match="by prefill or begin; got none"):
         decoder.put([0, 1], state)
+    with pytest.raises(ParameterError, match="by prefill or begin; got none"):
+        decoder.take(0)
     decoder.prefill(tokens(2, 4))
+    with pytest.raises(ParameterError, match="from -2 to 1, as there are 2; got"):
+        decoder.take(2)
     before = decoder._memories.flat.copy()
     for index in (0, [0], [1, 1]):
         with pytest.raises(StateMismatchError, match=r"the leading axes .* got \(2,\)"):

@@ -71,6 +71,16 @@ class Memories:
         whole[:, : v.shape[1]] = v[:, : self.room]
         values[rows] = whole.reshape(len(rows), -1)
 
+    def of(self, layer: int, rows: NDArray[np.int64]) -> list[NDArray[np.float32]]:
+        """Return the parts that a layer has of some sequences, (len(rows), ...) each, in the order of `keep`."""
+        return [part.reshape(self._sequences, -1)[rows] for part in self._parts(layer)]
+
+    def tokens_of(self, layer: int, rows: NDArray[np.int64], count: int) -> list[NDArray[np.float32]]:
+        """Return keys and values (heads, count, d) of some sequences: of their first `count` tokens."""
+        keys, values = self.of(layer, rows)
+        keys = keys.reshape(-1, self._d, KEYS).swapaxes(-1, -2)
+        return [part.reshape(len(rows) * self._heads, self.room, self._d)[:, :count] for part in (keys, values)]
+
     def with_room(self, tokens: int) -> Memories:
         """Return these memories, or where they have no room after so many tokens, larger ones of the same tokens."""
         if not 0 < self.room <= tokens:
