@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -17,21 +14,12 @@ from kernattn.errors import DTypeError, ParameterError, StateMismatchError
 from kernattn.features import FeatureMap, elu1, random_features, with_numbers
 from kernattn.kernels import Kernel
 from kernattn.ops.dispatch import check_backend
+from kernattn.torch._draws_of_calls import DrawsOfCalls
 from kernattn.torch._heads import group_heads, join_heads
 from kernattn.torch._outside import outside_graphs
 
 MADE_WITH = "_kernattn_omega"  # of a state: the frequencies, which may be learnt on after it
-CALLS = 256  # of before, whose numbers are kept
-ALIKE = 16  # of them at most that began at one state of PyTorch's generator, as after a seed
 UNTRACED = "a redraw_interval counts calls, in no graph: use None there, and redraw() between steps"
-
-
-class _OfCall(NamedTuple):
-    """The numbers of a draw that a call had, and a number that tells its queries from others."""
-
-    omega: Tensor
-    offset: Tensor | None
-    digest: Tensor
 
 
 class LinearAttention(ToldKeywords, nn.Module):
@@ -261,7 +249,7 @@ class FavorAttention(LinearAttention):
         super().__init__(design, causal=causal, backend=backend)
         self.redraw_interval, self._design = redraw_interval, self._phi
         self._seed, self._draws, self._calls = whole_number("seed", seed), 0, 0
-        self._of_calls: dict[int | None, deque[_OfCall]] = {}
+        self._of_calls = DrawsOfCalls()
         self._copied: tuple[nn.Parameter, int, Tensor] | None = None
         omega, offset = (
             None if x is None else torch.zeros(x.shape, device=device, dtype=dtype) for x in (spec.omega, spec.offset)
@@ -355,30 +343,14 @@ class FavorAttention(LinearAttention):
         transformed = torch._C._functorch.get_interpreter_stack()  # where random numbers are no plain ones
         call = None if transformed else int(torch.randint(2**62, (), device="cpu"))
         if torch._C._current_graph_task_id() != -1:  # within a backward pass: a call of before is computed again
-            return self._map_of_call(call, q)
+            drawn = self._of_calls.find(call, q, self.omega)
+            return self._any_draw if drawn is None else with_numbers(self._design, omega=drawn[0], offset=drawn[1])
         if self._calls >= interval:
             self.redraw()
         self._calls += 1
         if call is not None:
-            alike = self._of_calls.setdefault(call, deque(maxlen=ALIKE))
-            alike.append(_OfCall(self.omega, self.offset, q.detach().sum()))
-            if len(self._of_calls) > CALLS:
-                del self._of_calls[next(iter(self._of_calls))]
+            self._of_calls.keep(call, q, self.omega, self.offset)
         return self._any_draw
-
-    def _map_of_call(self, call: int | None, q: Tensor) -> FeatureMap:
-        if all(each.omega is self.omega for alike in self._of_calls.values() for each in alike):
-            return self._any_draw
-        draws = list(self._of_calls.get(call, ()))
-        if any(each.omega is not draws[0].omega for each in draws):
-            digest = q.detach().sum()
-            draws = [each for each in draws if torch.equal(each.digest, digest)]
-        if not draws or any(each.omega is not draws[0].omega for each in draws):
-            raise ParameterError(
-                "a call that is computed again must have the draw that it had, and which it was is not known after a "
-                "redraw: checkpoint with preserve_rng_state=True, or redraw between steps"
-            )
-        return with_numbers(self._design, omega=draws[0].omega, offset=draws[0].offset)
 
     def _draw(self) -> None:
         """Put the draw that is due in place of the module's numbers; graphs of before keep theirs."""
