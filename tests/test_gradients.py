@@ -9,7 +9,7 @@ import kernattn as ka
 import maps
 from kernattn.features import MapSpec
 from kernattn.features._base.deterministic import ExactMap
-from kernattn.features._base.map import SpecMap
+from kernattn.features._base.spec_map import SpecMap
 from laws import arrays
 from tangents import inputs, weights
 from xp import backends, to_numpy

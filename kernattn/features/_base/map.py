@@ -26,7 +26,7 @@ from kernattn._arrays.namespaces import (
 from kernattn._arrays.plain import on_plain
 from kernattn._maps.record import fingerprint, save
 from kernattn._maps.spec import MapSpec, ScaledFeatures
-from kernattn._runtime.checks import MOST, positive_integer, summary
+from kernattn._runtime.checks import MOST, summary
 from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn._runtime.random import RNG
 from kernattn._sums.units import multiply_out
@@ -36,7 +36,7 @@ from kernattn.features._base.returned import scaled_features
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
 from kernattn.features._moments.pairs import flat_pairs, host_pairs
 from kernattn.features._moments.tails import Tails
-from kernattn.ops.features import OP, scaled
+from kernattn.ops.features import OP
 
 
 class Algebra(NamedTuple):
@@ -393,25 +393,3 @@ def check_number(phi: FeatureMap, dim: int) -> None:
     """Raise where a map gives more features than an axis can have."""
     if phi.num_features_of(dim) > MOST:
         raise ParameterError(f"{type(phi).__name__} must give less than 2**31 features; it gives more at d = {dim}")
-
-
-class SpecMap(FeatureMap):
-    """A map that its spec says whole; queries and keys share it."""
-
-    @property
-    @abstractmethod
-    def spec(self) -> MapSpec:
-        """The map as plain numbers."""
-
-    @final
-    @property
-    def dim(self) -> int | None:
-        return self.spec.dim
-
-    @final
-    def num_features_of(self, dim: int) -> int:
-        return self.spec.num_features_of(positive_integer("dim", dim))
-
-    @final
-    def scaled_query(self, x: Array) -> ScaledFeatures:
-        return scaled(x, self.spec)

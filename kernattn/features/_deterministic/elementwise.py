@@ -9,7 +9,7 @@ from kernattn._maps.spec import MapSpec
 from kernattn._runtime.checks import one_of
 from kernattn._runtime.lazy import lazy
 from kernattn.features._base.deterministic import ExactMap
-from kernattn.features._base.map import SpecMap
+from kernattn.features._base.spec_map import SpecMap
 
 FUNCTIONS = ("elu1", "exp", "relu")
 

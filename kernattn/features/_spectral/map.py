@@ -14,7 +14,7 @@ from kernattn._maps.spec import QuadraticForm
 from kernattn._runtime.checks import MODERATE, host_array, instance_of, shown
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError
-from kernattn.features._base.map import SpecMap
+from kernattn.features._base.spec_map import SpecMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.moments import Moments
 from kernattn.features._moments.pairs import bias_of, bring_together, clean_variance
