@@ -1,6 +1,6 @@
 """
-How many features attention needs
-=================================
+Error of attention over the number of features
+==============================================
 
 The squared error of linear attention against exact softmax attention, and of the baseline that every approximation has
 to beat: attending to all keys alike. At twice the norm the same features no longer do.

@@ -1,6 +1,6 @@
 """
-What a state remembers
-======================
+Pairs that a state recalls, by four rules
+=========================================
 
 Pairs of keys and values stream into a state of d x d numbers, and then keys ask for their values: the nearest of 64
 values is the answer. Keys are random, and nothing is trained. Where each key comes once, a sum of pairs serves best.

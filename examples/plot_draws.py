@@ -1,6 +1,6 @@
 """
-Functions that doubt enough
-===========================
+Spread of functions drawn from a Gaussian process
+=================================================
 
 The spread of functions drawn from a Gaussian process over that of the exact process, at new rows among the data and
 far from them. Functions of random features alone doubt too little among the rows. Drawn by Matheron's rule, prior

@@ -1,6 +1,6 @@
 """
-Which estimator, for which pair
-===============================
+Variance of estimates of the softmax kernel, over the angle
+===========================================================
 
 The variance of an estimate of the softmax kernel, relative to the kernel's square, against the angle between x and y.
 Trigonometric features are exact for equal inputs, positive ones for opposite inputs; orthogonal frequencies help both.

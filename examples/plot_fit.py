@@ -1,6 +1,6 @@
 """
-A map that is fitted, beside random ones
-========================================
+Error of attention by fitted and by random maps
+===============================================
 
 Patches of a photograph attend to each other. The error of attention's outputs, over that of attending to every key
 alike, on patches that no map has seen: of the best random map, and of maps that are fitted to other patches of the same

@@ -1,6 +1,6 @@
 """
-Doubt far from the data
-=======================
+Variance of a Gaussian process far from the data
+================================================
 
 A Gaussian process on features, mean and two standard deviations of the function. A Nystrom map's features vanish away
 from its landmarks, and its variance comes back to the prior's, which dots show. Random features vanish nowhere: with as

@@ -1,6 +1,6 @@
 """
-A third of RBFSampler's error, or a thousandth
-==============================================
+Errors of Gram matrices, beside scikit-learn's RBFSampler
+=========================================================
 
 Squared errors of Gram matrices of the Gaussian kernel on real data, beside those of scikit-learn's RBFSampler with as
 many features, against the lengthscale in units of the median distance. Lines are closed forms, averaged over pairs of

@@ -1,6 +1,6 @@
 """
-What hashing finds
-==================
+Softmax weight that rounds of hashing find
+==========================================
 
 Reformer's rounds of hashing look for the keys that weigh most. Each round adds pairs, none of which counts twice, and
 with them a share of the softmax weights of all keys. That is large where few keys matter, and tokens of near directions

@@ -1,6 +1,6 @@
 """
-What workers send
-=================
+Regression on rows of several workers, by the sum of their moments
+==================================================================
 
 Each worker has rows that the others do not see, here of one half of an interval or the other, and sends its moments. A
 fit of its own knows its own half; the sum of the moments gives the fit of all rows, with no row sent. Right, how far

@@ -1,6 +1,6 @@
 """
-A fit while the rows go by
-==========================
+Regression on blocks of rows from a file
+========================================
 
 Moments of blocks of rows are added as they come from a file, and the rows are forgotten: what is kept has the same size
 after the first block and after the last. After each block the fit of all rows so far, its ridge chosen without a second

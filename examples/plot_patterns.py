@@ -1,6 +1,6 @@
 """
-Which keys a row sees
-=====================
+Patterns of attention: which keys a query sees
+==============================================
 
 The patterns of `kernattn.patterns` for 96 tokens, a row of pixels for each query. Dark pairs are seen. Light ones are
 computed beside them and hidden by bits, where a visit of 64 queries and 64 keys is not seen whole.

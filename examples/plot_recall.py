@@ -1,6 +1,6 @@
 """
-Recall by association
-=====================
+Training attention to recall the values of keys
+===============================================
 
 A sequence pairs keys with values; a question names one of the keys, and its value is the answer. To give it, a model
 has to attend to that key: uniform attention knows how often values occur, and nothing else. Keys have fixed random

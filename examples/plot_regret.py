@@ -1,6 +1,6 @@
 """
-Does "auto" choose well?
-========================
+Error of the estimator that "auto" chooses, beside all others
+=============================================================
 
 For each data set, errors of all estimators of attention on rows that "auto" did not see, over that of uniform
 attention, every key alike. The one that "auto" chose from the other half of the rows has a ring. Left of the line a map

@@ -1,6 +1,6 @@
 """
-One eigendecomposition, every ridge
-===================================
+A path of ridge regression from one eigendecomposition
+======================================================
 
 The whole path of ridge regression on random features, from one pass over the rows: what generalised cross-validation
 expects of new rows, what new rows show, and the evidence. Prices of diamonds where plotnine is installed, else the

@@ -1,6 +1,6 @@
 """
-Clusters that shapes tell apart
-===============================
+Spectral clustering of moons and rings
+======================================
 
 Two moons and three rings, cut by the leading eigenvectors of the affinity of all pairs, which Nystrom features give
 without that matrix. The background is where new rows would belong; far from all rows it says nothing. Below, what the

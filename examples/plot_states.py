@@ -1,6 +1,6 @@
 """
-A state forgets nothing and looks nowhere ahead
-===============================================
+Peaks of a state when keys become louder
+========================================
 
 Causal attention with features e^x over a sequence whose keys become thirty times louder half-way. The peak of each
 feature, the scale of its sums, rises when the loud keys come, and not before; outputs up to that point are those of

@@ -1,6 +1,6 @@
 """
-Thompson sampling
-=================
+Thompson sampling by the slopes of drawn functions
+==================================================
 
 The least value of Hartmann-6 that is found, over evaluations. Every round draws functions of a Gaussian process, and
 evaluates the true function where each of them is least. Functions that are drawn as functions can be minimised by

@@ -1,6 +1,6 @@
 """
-P-values without permutations
-=============================
+Level and power of the two-sample test
+======================================
 
 Left, how often the two-sample test rejects samples of one law, against the level it is asked for: 120 and 200 rows,
 normal in four dimensions. The band holds 95 % of such counts. Right, how often it finds at 1 % that tails are heavier,

@@ -1,4 +1,4 @@
-"""What a state remembers: the example says which rule serves where, and its figures say so too."""
+"""Pairs that a state recalls: the example says which rule serves where, and its figures say so too."""
 
 import runpy
 
