@@ -50,6 +50,8 @@ def page(sections: Mapping[str, str]) -> str:
     """The text, from the sections of the studies."""
     lines = [HEAD, "| study | what it asks | what it costs |", "|---|---|---|"]
     lines += [f"| [{name}](#{name}) | {PRESETS[name].title} | {PRESETS[name].cost} |" for name in sections]
+    absent = [f"`kernattn study {name}` ({PRESETS[name].cost})" for name in PRESETS if name not in sections]
+    lines += ["", f"Not on this page: {', '.join(absent)}."] if absent else []
     lines += ["", "## Claims that do not hold, or in part", ""]
     for name, text in sections.items():
         lines += [f"- [{name}](#{name}): {verdict}" for verdict in re.findall(TURNED, text, flags=re.MULTILINE)]

@@ -138,7 +138,7 @@ def draw_error(records: Sequence[Record], ax: Any) -> None:
 
 
 ATTENTION_ERROR = Preset(
-    title="The error of attention outputs on normal inputs",
+    title="The error of attention outputs over the number of features",
     claim="Positive features approximate attention outputs better than trigonometric ones, and orthogonal ones better "
     "than independent ones, at L = 4096 and d = 16 (Choromanski et al. 2021, figure 4). The figure shows one scale of "
     "the inputs, and not what attending to all keys alike would err.",
@@ -150,8 +150,8 @@ ATTENTION_ERROR = Preset(
     figures={
         "error": Figure(
             "Below the grey line, random features beat uniform attention",
-            "Median over the redraws, band: its 95% interval; queries and keys normal, times the scale. Not shown: "
-            f"above {MOST}",
+            "Median over the redraws, band: its 95% interval; normal queries and keys, or a file's, times the scale. "
+            f"Not shown: above {MOST}",
             draw_error,
             by="scale",
             shows="err less than",

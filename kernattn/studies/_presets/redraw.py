@@ -286,7 +286,8 @@ REDRAW = Preset(
     figures={
         "redraws": Figure(
             "The error of averaged outputs over the number of redraws",
-            "Fewest features; medians over trials with 95% intervals; queries and keys times the scale",
+            "Fewest features; medians over trials with 95% intervals; normal queries and keys, or a file's, times the "
+            "scale",
             draw_over_redraws,
             by="scale",
             shows="outputs averaged over",

@@ -206,24 +206,27 @@ def _below(record: Record, end: str, level: float | None) -> bool:
     return not level or record[f"kernel_relative_mse{end}"] < CEILING * level
 
 
+V2 = "v² is |q + k|² / √d of a pair: the relative variance of m positive features is about e^(v²) / m"
+
 FIGURES = {
     "attention_mse": Figure(
         "Below the grey line, random features beat uniform attention",
         "Squared error of attention outputs against exact softmax attention, over that of uniform attention: median "
-        f"over the redraws, band: its 95% interval. Not shown: above {MOST}",
+        f"over the redraws, band: its 95% interval. Not shown: above {MOST}. {V2}",
         draw_attention_mse,
         by="dataset",
     ),
     "kernel_mse": Figure(
         "Error of the kernel matrix: as the closed form predicts (lines), and measured (points)",
         "Crosses are not settled: redraws miss the tail that carries the error, and say little about it. Not shown: "
-        f"errors of more than {CEILING:,} times that of uniform attention",
+        f"errors of more than {CEILING:,} times that of uniform attention. {V2}",
         draw_kernel_mse,
         by="dataset",
     ),
     "bias": Figure(
         "Where the interval meets 0, the redraws show no bias of the kernel",
-        "Mean k' / mean k − 1 over the entries whose mean the redraws settle, 95% intervals, logarithmic beyond ±0.1",
+        "Mean k' / mean k − 1 over the entries whose mean the redraws settle, 95% intervals, logarithmic beyond ±0.1. "
+        f"{V2}",
         draw_bias,
         by="dataset",
     ),
