@@ -134,6 +134,8 @@ TARGETS = (
     _peer("ridges", "ten refits by scikit-learn", 5.0, features=256),
     _peer("ridges", "sums by NumPy", 1.0),
     _peer("ridges", "scikit-learn, ten targets", 1.0),
+    _peer("cg", "sums by NumPy", 1.0),
+    _peer("cg-flights", "sums by NumPy", 1.0),
     _peer("two-samples", "all pairs, no p-value", 5.0, features=256),
     *(
         _peer(f"kernel-product{form}", "NumPy, lean", 1.0, dim=d, dtype=t)
