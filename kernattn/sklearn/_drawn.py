@@ -70,13 +70,22 @@ def _draw_usual(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
     return nystrom_map(kernel, estimator, method, take_rows(x, rows[: max(LOOKED_AT, SHARE * number)]))
 
 
-def draw_by_evidence(estimator: Any, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:
-    """Return the map for rows with targets (n, c), or without."""
-    if y is None:
-        return draw_tuned(estimator, x, weights, False, None)
-    return draw_tuned(
-        estimator, x, weights, False, lambda kernel, ard: tune_by_evidence(kernel, ard, x, y, weights, False)
-    )
+def draw_without_targets(estimator: Any, x: Array, weights: Float64 | None) -> FeatureMap:
+    """Return the map for rows alone."""
+    return draw_tuned(estimator, x, weights, False, None)
+
+
+def draw_by_evidence(estimator: Any, x: Array, y: Float64, weights: Float64 | None) -> FeatureMap:
+    """Return the map for rows with targets (n, c), of a Gaussian process."""
+    linear = boolean("linear", estimator.linear)
+
+    def draw(x: Array, best: Kernel | None) -> FeatureMap:
+        def tune(kernel: Stationary, ard: bool) -> Candidate:
+            return tune_by_evidence(kernel, ard, x, y, weights, linear)
+
+        return draw_tuned(estimator, x, weights, linear, tune, best)
+
+    return _in_metric(estimator, x, y, weights, draw)
 
 
 def draw_for_numbers(estimator: Any, x: Array, y: Float64, weights: Float64 | None) -> FeatureMap:

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from kernattn._arrays.namespaces import like, namespace
+from kernattn._arrays.namespaces import Array, Float64, like, namespace
 from kernattn._runtime.checks import boolean
 from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap
+from kernattn.sklearn._drawn import draw_by_evidence
 from kernattn.sklearn._inputs import array_beside, check_targets, lowest_ridge
 from kernattn.sklearn._on_moments import OnMoments
 from kernattn.solvers import GaussianProcess, Interval, Moments, calibrate, gp
@@ -41,11 +43,19 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
         targets must vary.
     amplitude : float, (c,) array_like or None
         Standard deviation a of f, where k(x, x) = 1. None takes what makes the evidence largest.
+    linear : bool
+        Whether f is the sum of a line, of columns in units of their deviations, and of a function of the kernel, of one
+        amplitude. Far from all rows means go on as the line, and variances grow with the square of the distance.
+    metric : {None, "learned"}
+        In which metric rows are, as `FeatureRidge` takes it. A metric has read the targets, so the evidence, and a
+        noise that it chooses, are of a process that is told more than it says.
 
     Attributes
     ----------
     feature_map_, n_features_in_ : object
         The map, and the number d of columns.
+    metric_ : kernattn.solvers.Metric or None
+        The metric that was learnt.
     y_mean_ : numpy.ndarray
         The prior's mean :math:`\mu`: of the targets that `fit`, or the first `partial_fit`, was given.
     moments_ : Moments
@@ -69,6 +79,8 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
     estimator: Any = None
     noise: Any = None
     amplitude: Any = None
+    linear: bool = False
+    metric: str | None = None
     _min_rows: ClassVar[int] = 1
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -96,6 +108,10 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
         """Return means of new targets, in the dtype of `widen`."""
         mean = process.mean(widen(x))
         return mean + like(self.y_mean_, mean)
+
+    def _draw(self, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:
+        assert y is not None
+        return draw_by_evidence(self, x, y, weights)
 
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
         x, y, weights = check_targets(self, x, y, sample_weight, reset=first, **options)

@@ -16,7 +16,7 @@ from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import LANDMARKS, Concatenated, FeatureMap, Linear, Transformed
 from kernattn.kernels import Stationary
-from kernattn.sklearn._drawn import draw_by_evidence, draw_for_numbers, without_zeros
+from kernattn.sklearn._drawn import draw_for_numbers, draw_without_targets, without_zeros
 from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
 from kernattn.sklearn._maps import RandomMapEstimator
 from kernattn.solvers import Moments, Ridge, ridge
@@ -112,7 +112,7 @@ class OnMoments(RandomMapEstimator, ABC):
 
     def _draw(self, x: Array, y: Float64 | None, weights: Float64 | None) -> FeatureMap:
         """Return the map for the first rows, whose targets may tune its lengthscale."""
-        return draw_by_evidence(self, x, y, weights)
+        return draw_without_targets(self, x, weights)
 
     @property
     def _has_begun(self) -> bool:

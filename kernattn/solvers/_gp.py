@@ -68,7 +68,8 @@ class GaussianProcess(Posterior):
 
         A new target's variance is that plus noise^2. Far from all rows it should come back to the prior's. A Nystrom
         map's features vanish there, and what they lack, a^2 (k(x, x) - phi(x)^T phi(x)), is added: the deterministic
-        training conditional (Quinonero-Candela & Rasmussen 2005). Random features do not vanish, and M of them are M
+        training conditional (Quinonero-Candela & Rasmussen 2005). So it is of one beside other maps, in a sum, or of
+        rows that are `Transformed`. Random features do not vanish, and M of them are M
         directions, which rows narrow down wherever they are: their variance is too small, far away and near the rows.
 
         Raises

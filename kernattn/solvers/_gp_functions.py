@@ -25,10 +25,11 @@ from kernattn._runtime.checks import as_numbers, instance_of, shown
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.features._lengthscales import lengthscales_of, with_lengthscales
+from kernattn.solvers._beside import pull_own
 from kernattn.solvers._check import check_beside, check_map_takes
 from kernattn.solvers._gp import GaussianProcess, gp
 from kernattn.solvers._gp_evidence import evidence
-from kernattn.solvers._gp_pullbacks import lacking_of, of_mean, of_variance, pull_own
+from kernattn.solvers._gp_pullbacks import lacking_of, of_mean, of_variance
 from kernattn.solvers._spectrum import BLOCK
 from kernattn.solvers._sums import moments
 

@@ -15,13 +15,9 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64, without_flags
 from kernattn._gradients import vjp
 from kernattn._gradients.recorded import like
-from kernattn.kernels import Kernel
-from kernattn.kernels._pullbacks import pull
-from kernattn.kernels._stationary import OfDifferences
+from kernattn.solvers._beside import pull_own
 from kernattn.solvers._posterior import Posterior
 from kernattn.solvers._spectrum import cast_as
-
-STRIP = 64  # rows whose own kernel values are pulled back at a time
 
 
 class PredictionGradients(NamedTuple):
@@ -90,18 +86,6 @@ def lacking_of(process: Posterior, x: Float64, features: Float64) -> Float64 | N
     """Return k(x, x) - phi(x)^T phi(x) of rows (n, d), (n,); None where no variance has that part."""
     kernel = process._kernel_beside()
     return None if kernel is None else kernel.diag(x) - np.sum(features**2, axis=1)
-
-
-def pull_own(kernel: Kernel, x: Float64, g: Float64) -> Float64:
-    """Return the cotangents of rows (n, d) from those of k(x, x), (n,): 0 of kernels of differences."""
-    if isinstance(kernel, OfDifferences):
-        return np.zeros_like(x)
-    parts = []
-    for first in range(0, len(x), STRIP):
-        rows, diagonal = x[first : first + STRIP], np.diag(g[first : first + STRIP])
-        one, other = pull(kernel, rows, rows, diagonal)
-        parts.append(one + other)
-    return np.concatenate(parts)
 
 
 def _rule(process: Posterior, name: str) -> Callable[..., Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, namespace, placement
-from kernattn.errors import NoClosedForm
-from kernattn.features import FeatureMap, Nystrom
-from kernattn.kernels import Kernel
+from kernattn.features import FeatureMap
+from kernattn.solvers._beside import kernel_beside
 from kernattn.solvers._check import widen
 from kernattn.solvers._spectrum import Spectrum
 from kernattn.solvers._targets import OfTargets
@@ -29,16 +29,12 @@ class Posterior(OfTargets):
     def _penalties(self) -> Float64:
         return (self.noise / self.amplitude) ** 2
 
-    def _kernel_beside(self) -> Kernel | None:
-        """Return the kernel whose part that features lack counts, of a Nystrom map; None of others."""
-        if not isinstance(self.phi, Nystrom):
-            return None
-        if self.phi.kernel is None:
-            raise NoClosedForm("a map of a precomputed kernel knows no k(x, x), which the variance needs")
-        return self.phi.kernel
+    def _kernel_beside(self) -> Any:
+        """Return the kernel whose part that features lack counts, of Nystrom maps alone or within; None of others."""
+        return kernel_beside(self.phi)
 
     @staticmethod
-    def _lacking(kernel: Kernel, x: Array, y: Array | None, products: Array) -> Array:
+    def _lacking(kernel: Any, x: Array, y: Array | None, products: Array) -> Array:
         """Return k(x, y) - phi(x)^T phi(y), whose own diagonal rounding must not make negative."""
         xp, rows = namespace(products=products), widen(x)
         covariance = kernel(rows, None if y is None else widen(y)) - products

@@ -55,6 +55,7 @@ INSTANCES.append(FeatureRidge(ka.kernels.Polynomial(coef0=1.0), ridge=1.0))
 OTHERS = [
     FeatureClassifier(),
     FeatureGP(num_features=32),
+    FeatureGP(lengthscale=10.0, num_features=32, linear=True, metric="learned"),
     FeatureLogistic(num_features=32, lengthscale="scale"),
     FeatureRidge(ridge=1.0),
     FeatureRidge(lengthscale=10.0, ridge=1.0, num_features=32, metric="learned"),

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 import kernattn as ka
 from kernattn.errors import ParameterError
-from kernattn.sklearn import FeatureLogistic, FeatureRegressor, FeatureRidge, FeatureSVC
+from kernattn.sklearn import FeatureGP, FeatureLogistic, FeatureRegressor, FeatureRidge, FeatureSVC
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((2, 120, 4))
@@ -68,6 +68,27 @@ def test_another_loss_and_parts():
     before = parts.metric_
     assert parts.partial_fit(X[100:], TARGETS[100:]).metric_ is before
     assert np.isfinite(parts.predict(NEW)).all()
+
+
+def test_a_process_in_a_metric():
+    given = {"num_features": 32, "lengthscale": 2.0, "random_state": 0}
+    learned = FeatureGP(**given, metric="learned").fit(X[:60], TARGETS[:60])
+    assert learned.metric_.form != "none"
+    (mean,), (std,) = learned.predict(X[:1] + 1e3, return_std=True)
+    scales = learned.solution_
+    assert mean == pytest.approx(learned.y_mean_)
+    assert std == pytest.approx(np.hypot(scales.noise[0], scales.amplitude[0]))
+
+
+def test_a_process_with_a_line():
+    slopes = np.array([3.0, -1.0, 0.0, 2.0])
+    y = X @ slopes + TARGETS
+    model = FeatureGP(num_features=32, lengthscale=2.0, linear=True, random_state=0).fit(X, y)
+    near, far = (by * np.ones((1, 4)) for by in (1e2, 1e3))
+    np.testing.assert_allclose(model.predict(far), far @ slopes, rtol=0.2)
+    (_, close), (_, wide) = (model.predict(rows, return_std=True) for rows in (near, far))
+    assert wide == pytest.approx(10 * close, rel=0.1)
+    assert FeatureGP(num_features=32, lengthscale=2.0, random_state=0).fit(X, y).predict(far) == pytest.approx(y.mean())
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,30 @@ def test_variance_far_away():
     assert np.all(ka.solvers.gp(m, noise=0.1, amplitude=1.5).variance(X) < 1.5**2)
 
 
+LINE = ka.features.linear(np.array([2.0, 1.0, 3.0]))
+TURN = np.array([[1.0, 0.5, 0.0], [0.0, 2.0, 0.0], [-0.3, 0.0, 0.1]])
+
+
+@pytest.mark.parametrize("turn", [None, TURN], ids=["plain", "turned"])
+@pytest.mark.parametrize("kernel", [ka.kernels.Matern(1.5, 2.0), ka.kernels.Polynomial(3)], ids=["matern", "power"])
+def test_landmarks_beside_a_line_and_of_turned_rows(kernel, turn):
+    """What landmarks lack is that of the kernel alone, at the rows that it sees; its pullback is that of the sum."""
+    rows, new = (each if turn is None else each @ turn for each in (X, NEW))
+    landmarks = ka.features.nystrom(rows, kernel, 6, rng=0)
+    phi = landmarks + LINE if turn is None else ka.features.Transformed(landmarks + LINE, turn)
+    process = ka.solvers.gp(ka.solvers.moments(X, phi, y=Y[:, 0]), noise=0.3, amplitude=2.0)
+    features, points = phi(NEW), phi(X)
+    inner = np.linalg.inv(points.T @ points + 0.3**2 / 2.0**2 * np.eye(points.shape[1]))
+    lacking = kernel(new) - landmarks(new) @ landmarks(new).T
+    wanted = 0.3**2 * features @ inner @ features.T + 2.0**2 * lacking
+    np.testing.assert_allclose(process.covariance(NEW), wanted, rtol=1e-6, atol=1e-8 * np.abs(wanted).max())
+    np.testing.assert_allclose(process.variance(NEW), np.diag(wanted), rtol=1e-6)
+    _, pullback = ka.vjp(process.variance, NEW)
+    step, h = np.random.default_rng(0).standard_normal(NEW.shape), 1e-5
+    change = np.sum(process.variance(NEW + h * step) - process.variance(NEW - h * step)) / (2 * h)
+    np.testing.assert_allclose(np.sum(pullback(np.ones(len(NEW))).x * step), change, rtol=1e-5)
+
+
 def test_variance_at_landmarks_is_not_negative():
     phi = ka.features.nystrom(X, ka.kernels.Gaussian(2.0), 20, rng=0)
     process = ka.solvers.gp(ka.solvers.moments(X, phi, y=Y[:, 0]), noise=1e-4, amplitude=1.0)

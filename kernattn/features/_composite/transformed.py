@@ -25,7 +25,7 @@ class Transformed(FeatureMap):
 
     Where :math:`\phi_0` is of a kernel of :math:`|x - y| / \ell`, it is of the kernel of
     :math:`((x - y)\, A A^T (x - y)^T)^{1/2} / \ell`: a lengthscale of every direction. `solvers.learn_metric` finds
-    one. The variance of `solvers.gp` lacks what landmarks of the inner map lack.
+    one.
 
     Parameters
     ----------

@@ -149,8 +149,8 @@ def _gram(problem: Problem, rows: NDArray[np.intp], root: Float64, beside: Float
         half = np.concatenate([problem.rows.take(rows, np.float32), beside], axis=1, dtype=np.float32)
         half[:, : -beside.shape[1]] *= root.astype(np.float32)[:, None]
         if SMALL <= np.vdot(half, half) * SINGLE <= problem.penalty:
-            return (half.T @ half).astype(np.float64)
-    whole = np.concatenate([problem.rows.take(rows) * root[:, None], beside], axis=1)
+            return np.asarray(half.T @ half, np.float64)
+    whole: Float64 = np.concatenate([problem.rows.take(rows) * root[:, None], beside], axis=1)
     return whole.T @ whole
 
 

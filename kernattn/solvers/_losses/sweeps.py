@@ -139,7 +139,7 @@ def _keeps_rows(phi: FeatureMap) -> bool:
 def times(left: Array, right: Float64) -> Float64:
     """Return left @ right on the host, made where left is."""
     if isinstance(left, np.ndarray):
-        return (left @ right.astype(left.dtype, copy=False)).astype(np.float64, copy=False)
+        return np.asarray(left @ right.astype(left.dtype, copy=False), np.float64)
     xp = namespace(left=left)
     return to_numpy64(xp.matmul(left, constant(xp, right, left.dtype, left)))
 
