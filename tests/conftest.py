@@ -1,6 +1,7 @@
 """Fixtures every test sees: kinds of array, backends, and poisoned memory."""
 
 import contextlib
+import functools
 import gc
 import importlib
 import mmap
@@ -17,7 +18,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import kernattn
+from kernattn._arrays.namespaces import without_flags
 from kernattn.cli._bench import load
+from kernattn.ops import dispatch
 from xp import JAX, KINDS, backends
 
 os.environ.setdefault("KERNATTN_MATRIX_UNIT", "0")  # its own tests turn it on
@@ -83,6 +86,7 @@ IMPORTS = (  # the long ones, in two halves that take as long
     ("jax", "sklearn.utils.estimator_checks", "scipy.stats", "numba", "distributed", "matplotlib.pyplot"),
 )
 COLLECTS = threading.Event()  # are tests being collected?
+WIDE = "KERNATTN_TESTS_WIDE"  # 1: all loops are compiled for float64 as well
 SMALL = "write_pairs"  # the loop that landmarks of maps among parameters take
 os.environ["NUMBA_CACHE_DIR"] = str(HERE / ".numba_cache")  # what is compiled below is not for users
 os.environ["KERNATTN_QUIET"] = "1"  # loops are compiled in silence, here and in other processes
@@ -261,6 +265,30 @@ def by_floats(monkeypatch):
             return function(*rows, **options)
 
     return run
+
+
+LOAD = dispatch._load
+
+
+@functools.cache
+def load_narrow(op, backend):
+    """The loops that pull gates back are the longest to compile: of float64, tests take the array operations.
+
+    The source is one. In float32, tests compare its loops with these.
+    """
+    loops = LOAD(op, backend)
+    if (op, backend) != ("gated_vjp", "cpu") or os.environ.get(WIDE, "0") != "0":
+        return loops
+    by_arrays = without_flags(LOAD(op, "reference"))
+
+    @functools.wraps(loops)
+    def gated_vjp(q, k, v, *others):
+        return (by_arrays if v.dtype == np.float64 else loops)(q, k, v, *others)
+
+    return gated_vjp
+
+
+dispatch._load = load_narrow
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -5,6 +5,7 @@ import pytest
 
 import kernattn as ka
 import maps
+from gated import close
 from kernattn.errors import ParameterError, StateMismatchError
 from tangents import inputs, weights
 from test_gradients import agrees
@@ -52,6 +53,13 @@ def test_every_argument(name, gate, hides, backend):
     gradients = [found.q, found.k, found.v, found.state.s, found.state.z, *(getattr(found, x) for x in gates)]
     agrees(number, given, gradients, f"{name} {gate}")
     assert [found.g is None, found.gk is None] == [x not in gates for x in ("g", "gk")]
+    if backend == "cpu":  # loops in float32 as well, against this
+        *given, g, of_s, of_z = (x.astype("f4") for x in (*given, g, of_s, of_z))
+        past = past._replace(peak=past.peak.astype("f4"))
+        (_, last), back = run(*given)
+        narrow = back((g, last._replace(s=of_s, z=of_z)))
+        for x in (*"qkv", *gates):
+            close(getattr(narrow, x), getattr(found, x), 2e-5)
     if hides:
         hidden = [found.k, found.v, *(getattr(found, x) if x == "gk" else getattr(found, x)[..., None] for x in gates)]
         assert all((x[..., ~mask, :] == 0).all() for x in hidden)

@@ -52,6 +52,33 @@ def test_gradients(rule, gate, backend):
             np.testing.assert_allclose((ends[0] - ends[1]) / 2, np.sum(slope * step), rtol=1e-5, atol=1e-10)
 
 
+@pytest.mark.parametrize(("rule", "gate"), [*product(RULES, GATES)])
+def test_float32_gradients(rule, gate):
+    """Loops against array operations in float64: with a mask and segments, a state, and both cotangents or one."""
+    wide, narrow = (draw(rule, gate, l2=rule == "delta", dtype=dtype) for dtype in ("float64", "float32"))
+    rng = np.random.default_rng(8)
+    state, g, gs = (rng.standard_normal(shape) for shape in ((2, 1, D, E), (2, 3, N, E), (2, 1, D, E)))
+    mask, ids = rng.random(N) < 0.8, np.arange(N) // 15
+    for options in {}, {"state": state}, {"key_mask": mask, "state": state}, {"key_mask": mask, "segment_ids": ids}:
+        for cotangents in (g, gs), (g, None), (None, gs):
+            found = []
+            for (arrays, own), dtype, backend in (wide, "f8", "reference"), (narrow, "f4", "cpu"):
+                given = {**options, "state": GatedState(state.astype(dtype))} if "state" in options else options
+                _, pullback = ka.vjp(ka.gated_linear_attention, *arrays, **own, **given, backend=backend)
+                out, after = (None if x is None else x.astype(dtype) for x in cotangents)
+                found.append(pullback((out, None if after is None else GatedState(after))))
+            wanted, got = found
+            for name in (*"qkv", *narrow[1]):
+                if name != "l2_normalise":
+                    parts = [getattr(x, name) for x in (got, wanted)]
+                    for x, y in zip(*(p if name == "erase" else (p,) for p in parts), strict=True):
+                        assert x.dtype == np.float32
+                        close(x, y, 1e-5)
+            if "state" in options:
+                x, y = got.state.s, wanted.state.s
+                np.testing.assert_allclose(x, y, rtol=0, atol=1e-5 * np.max(np.abs(y)) + 1e-38)
+
+
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 @pytest.mark.parametrize("rule", ["delta", "general"])
 def test_queries_of_rows_without_a_cotangent_may_be_anything(rule, backend):

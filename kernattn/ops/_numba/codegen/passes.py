@@ -28,7 +28,8 @@ class _Calls:
     """What Numba knows of types, and the calls that one function was seen to make."""
 
     def __init__(self, context: Any) -> None:
-        self._context, self._seen = context, {}
+        self._context: Any = context
+        self._seen: dict[Any, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
