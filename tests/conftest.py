@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import hashlib
 import importlib
 import mmap
 import os
@@ -335,7 +336,7 @@ if find_spec("numba"):  # what Numba compiles in a test, its own np.zeros among 
         kept = isinstance(self._cache, FunctionCache)  # a loop, and no part of one
         if COLLECTS.is_set() and kept and self.__name__ != SMALL:  # in all workers at once: one compiles, others wait
             raise RuntimeError(f"{self.__name__} is compiled while tests are collected: call it in a test")
-        with global_compiler_lock, _held(self._cache), _uncollected():
+        with global_compiler_lock, _held(self._cache, signature), _uncollected():
             return COMPILE(self, signature)
 
     @contextlib.contextmanager
@@ -350,13 +351,14 @@ if find_spec("numba"):  # what Numba compiles in a test, its own np.zeros among 
                 gc.enable()
 
     @contextlib.contextmanager
-    def _held(cache):
+    def _held(cache, signature):
         if not isinstance(cache, FunctionCache) or not find_spec("fcntl"):
             yield
             return
         import fcntl
 
-        with Path(cache.cache_path, f"{cache._impl.filename_base}.lock").open("w") as file:
+        own = hashlib.sha256(repr(signature).encode()).hexdigest()[:16]  # who loads a loop waits for no other dtype's
+        with Path(cache.cache_path, f"{cache._impl.filename_base}.{own}.lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
                 yield
