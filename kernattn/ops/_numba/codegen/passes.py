@@ -1,4 +1,4 @@
-"""Numba's passes over loops and their parts: its Python is most of the time of a first call.
+"""Numba's passes over loops and their parts: its Python is much of the time of a first call.
 
 Left out are passes that find nothing in such code, and an account of every pass that nobody reads: Numba writes down
 the flags and the arguments of the function for each of some thirty. Types are found by going through all operations
