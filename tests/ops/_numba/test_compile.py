@@ -13,16 +13,13 @@ from processes import assert_fine
 
 pytest.importorskip("numba")
 
-from numba.core import typed_passes, untyped_passes
 from numba.core.caching import FunctionCache
-from numba.core.compiler_machinery import PassManager
 from numba.core.errors import TypingError
 
 import kernattn.ops
 from kernattn.ops._numba.codegen.compile import _PARTS, compiled, inner
 from kernattn.ops._numba.codegen.memory import aligned, window
 from kernattn.ops._numba.codegen.parts import Part, makes_arrays
-from kernattn.ops._numba.codegen.passes import NEEDLESS, _Calls
 
 
 def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
@@ -87,28 +84,6 @@ def test_parts_are_compiled_once_whatever_is_constant_and_kept_in_their_loops_al
     assert power.stats.cache_path is None
     with pytest.raises(TypeError):
         power(1.5, 2)
-
-
-def test_passes_that_are_left_out_are_there():
-    assert vars(typed_passes).keys() | vars(untyped_passes).keys() >= NEEDLESS
-    assert hasattr(PassManager, "_runPass"), "the passes of loops run by another name"
-
-
-def test_a_call_that_has_a_type_is_not_looked_for_again():
-    asked = []
-
-    class Context:
-        other = 3
-
-        def resolve_function_type(self, *call):
-            asked.append(call)
-            return None if len(asked) < 2 else call[0]
-
-    calls = _Calls(Context())
-    assert [calls.resolve_function_type("add", (1, 2), {}) for _ in range(4)] == [None, "add", "add", "add"]
-    assert calls.resolve_function_type("add", (1, 2), {"k": 3}) == "add"
-    assert len(asked) == 3
-    assert calls.other == 3
 
 
 def test_parts_that_make_no_arrays_count_none():

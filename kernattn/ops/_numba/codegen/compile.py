@@ -17,7 +17,6 @@ from numba.core.registry import CPUDispatcher
 from kernattn._runtime.compiling import teller
 from kernattn._runtime.fork import make_forks_wait_for
 from kernattn.ops._numba.codegen.parts import Part
-from kernattn.ops._numba.codegen.passes import LoopCompiler
 from kernattn.ops._numba.codegen.store import Store
 
 FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
@@ -79,7 +78,7 @@ class Loop(CPUDispatcher):  # type: ignore[misc]
     """
 
     def __init__(self, loop: Callable[..., Any], **options: Any) -> None:
-        super().__init__(loop, pipeline_class=LoopCompiler, **options)
+        super().__init__(loop, **options)
         with suppress(RuntimeError):  # there is no directory that a cache could be written to
             self._cache = LoopCache(loop)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from numba import types
 from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 
-from kernattn.ops._numba.codegen.passes import LoopCompiler
 
 MAKERS = {"array", "empty", "full", "zeros"}
 """Names of what returns an array of its own."""
@@ -37,7 +37,7 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
         """Parts have no machine code that could look at Python's objects."""
 
 
-class PartCompiler(LoopCompiler):
+class PartCompiler(Compiler):  # type: ignore[misc]
     """Compiles a function as far as a part needs; the collector would find nothing in what it makes meanwhile."""
 
     def compile_extra(self, func):
