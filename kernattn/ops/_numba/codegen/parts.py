@@ -14,7 +14,6 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 
-
 MAKERS = {"array", "empty", "full", "zeros"}
 """Names of what returns an array of its own."""
 
