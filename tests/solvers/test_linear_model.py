@@ -153,6 +153,20 @@ def test_separable_classes_converge_where_little_is_left():
     assert sums[0] <= sums[1] * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("alike", [240, 399])
+def test_the_scale_of_rows_most_of_which_are_alike_falls_as_far_as_the_sum_does(alike):
+    """The curvature of a direction that no row tells, in units of the steepest, held it up."""
+    y = np.where(np.arange(400) < alike, 5.0, REAL + 5.0)
+    sums = []
+    for tolerance in (1e-6, 1e-11):
+        fit = solve("huber", y=y, penalty=1e-3, tolerance=tolerance)
+        z = np.abs(y - PHI(X) @ fit.weights - fit.intercept) / fit.scale
+        losses = 1 + np.where(z < EPSILON, z**2, 2 * EPSILON * z - EPSILON**2)
+        sums.append(fit.scale * losses.sum() + 5e-4 * np.sum(fit.weights**2))
+        assert fit.converged
+    assert sums[0] <= sums[1] * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("unit", [1e-30, 1.0, 1e45], ids=str)
 def test_counts_of_many_rows_have_the_least_sum_to_the_tolerance(unit):
     """Of more rows than a Hessian has; features beyond float32 are as good as others."""

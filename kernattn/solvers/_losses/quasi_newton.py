@@ -18,7 +18,7 @@ from kernattn.solvers._losses.sweeps import Held, Sweeps, times, turned_times
 
 ROWS, MANY, ROOTS = 4096, 8, 48  # rows of a Hessian: as many at least, as many times the features, and the root of all
 STALE = 8  # steps after which the Hessian is made anew
-NO_SLOPE = 1e-12  # of the largest curvature: the curvature of a direction that no row tells
+NO_SLOPE = 1e-12  # of the largest curvature, or of the sum: the curvature of a direction that no row tells
 ENOUGH = 0.5  # of the slope along a line: where less is left, the first step is taken
 CLOSE = 0.1  # of the slope, at which a search along a line ends
 SURE = 2.0  # a Hessian of some rows may say that the sum can fall by half of what it can
@@ -127,9 +127,9 @@ def hessian(problem: Problem, place: Place, size: int) -> Solve:
     matrix = _gram(problem, rows, root, beside) if len(rows) else np.zeros((size + beside.shape[1],) * 2)
     diagonal = np.diagonal(matrix).copy()
     diagonal[:size] += problem.penalty
-    diagonal[size:] += NO_SLOPE * max(float(diagonal.max()), float(problem.weights.sum()))
+    diagonal[size] += NO_SLOPE * max(float(diagonal.max()), float(problem.weights.sum()))
     if judged.beside is not None:  # of the sum by the logarithm, which is convex in the scale
-        diagonal[-1] += abs(float(np.sum(problem.weights * judged.by_log_scale)))
+        diagonal[-1] += abs(float(np.sum(problem.weights * judged.by_log_scale))) + NO_SLOPE * place.value
     if not problem.intercept:
         matrix[size], matrix[:, size], diagonal[size] = 0.0, 0.0, 1.0
     np.fill_diagonal(matrix, diagonal)
