@@ -24,12 +24,17 @@ def tune_by_log_loss(
 ) -> Candidate:
     """Return the candidate with the least log loss on rows left out: 1, 2, 4 or 8 times the kernel's own lengthscale.
 
-    A line is beside the kernel where `linear` says so. None tries both, and the line alone.
+    A line is beside the kernel where `linear` says so. None tries both, and the line alone, which is taken where the
+    others gain no more than log n over the n rows that differ: half of it, as in Schwarz's criterion (1978), for each of
+    two numbers, a lengthscale and the kernel's part. Of classes that are apart, what is less says nothing.
     """
     classes, line = np.unique(labels), line_to_try(x, weights, linear)
     tried = [Candidate(times_longer(kernel, by), line if linear else None) for by in FACTORS]
     if linear is None and line is not None:
         tried += [*(Candidate(times_longer(kernel, by), line) for by in BESIDE_LINE), Candidate(None, line)]
     with on_one_thread():
-        losses = [hold_out(x, labels, weights, each.small_map(x.shape[1]), classes, intercept).loss for each in tried]
-    return tried[int(np.argmin(losses))]  # NaN of all stands for the first
+        choices = [hold_out(x, labels, weights, each.small_map(x.shape[1]), classes, intercept) for each in tried]
+    losses, rows = [choice.loss for choice in choices], choices[0].rows
+    best = int(np.argmin(losses))  # NaN of all stands for the first
+    told = tried[-1].kernel is not None or (losses[-1] - losses[best]) * rows > np.log(rows)
+    return tried[best if told or np.isnan(losses[best]) else -1]

@@ -31,7 +31,8 @@ class FeatureLogistic(Classifier, FittedAtOnce):
         and -1. None is "tune" for a kernel by name.
     linear : bool or None
         Whether a line, of columns in units of their deviations, is beside the kernel. None lets rows left out choose
-        where they tune the lengthscale: the kernel, both, or the line alone; else it is False.
+        where they tune the lengthscale: the kernel, both, or the line alone, which is taken where the others gain no
+        more than log n in the likelihood of n rows; else it is False.
     ridge : float or None
         The penalty :math:`\lambda`; scikit-learn's C is one over it. None takes the largest whose log loss on rows left
         out is within one standard error of the least, in the folds of `kernattn.solvers.logistic` without a penalty.

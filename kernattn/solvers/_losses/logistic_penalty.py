@@ -45,6 +45,7 @@ class Choice(NamedTuple):
     penalty: float
     loss: float  # the least mean log loss on rows left out: NaN where there are too few
     least: bool  # of all that were tried
+    rows: int  # that differ, among those looked at
 
 
 def warn_of_least(choice: Choice) -> None:
@@ -84,7 +85,7 @@ def hold_out(
     folds = _split(turned.rows, digests, count)
     different = len(np.unique(digests))
     if count < 2 or different < DISTINCT or len(folds) < 2 or not unit > 0:
-        return Choice(UNTOLD * min(1.0, float(weights.mean())), np.nan, False)
+        return Choice(UNTOLD * min(1.0, float(weights.mean())), np.nan, False, different)
     share = float(weights.sum()) / different
     lowest = LOW - max(0, ceil(log10(share)))  # copies of rows tell more of them: less is a penalty, too
     tens = [share * 10.0**power for power in range(HIGH, lowest - 1, -1)]
@@ -109,7 +110,7 @@ def hold_out(
         judge(penalty)
     best = min(losses, key=mean_loss)
     chosen = _most_cautious(losses, best, shares_left, different) if cautious else best
-    return Choice(chosen * unit, mean_loss(best), chosen <= tens[-1])
+    return Choice(chosen * unit, mean_loss(best), chosen <= tens[-1], different)
 
 
 def _most_cautious(losses: dict[float, Float64], best: float, shares: Float64, different: int) -> float:
