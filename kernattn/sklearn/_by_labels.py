@@ -24,9 +24,9 @@ def tune_by_log_loss(
 ) -> Candidate:
     """Return the candidate with the least log loss on rows left out: 1, 2, 4 or 8 times the kernel's own lengthscale.
 
-    A line is beside the kernel where `linear` says so. None tries both, and the line alone, which is taken where the
-    others gain no more than log n over the n rows that differ: half of it, as in Schwarz's criterion (1978), for each of
-    two numbers, a lengthscale and the kernel's part. Of classes that are apart, what is less says nothing.
+    A line is beside the kernel where `linear` says so. None tries both, and the line alone: it is taken where the
+    others gain no more than log n over the n rows that differ: by Schwarz (1978) half of it for each of two numbers, a
+    lengthscale and the part of the kernel. Of classes that are apart, what is less says nothing.
     """
     classes, line = np.unique(labels), line_to_try(x, weights, linear)
     tried = [Candidate(times_longer(kernel, by), line if linear else None) for by in FACTORS]

@@ -40,6 +40,7 @@ from bench.cpu.cases.processes import draws, given_others
 from bench.cpu.cases.sets import fingerprints
 from bench.cpu.cases.sets import matrix as tanimoto_matrix
 from bench.cpu.cases.solvers import ridges, ridges_on, two_samples
+from bench.cpu.cases.whole_tables import learned
 from bench.races import Case
 from kernattn.studies import diamonds, flights
 
@@ -73,6 +74,8 @@ CASES = {
     "ridges": Case(ridges, n=20000),
     "ridges-diamonds": Case(partial(ridges_on, load=diamonds), n=20000, told="log prices of diamonds"),
     "ridges-flights": Case(partial(ridges_on, load=flights), n=50000, told="minutes of delay of flights"),
+    "learned-diamonds": Case(partial(learned, load=diamonds), n=43000, told="log prices of diamonds"),
+    "learned-flights": Case(partial(learned, load=flights), n=50000, told="minutes of delay of flights"),
     "cg": Case(on_landmarks, n=20000),
     "cg-flights": Case(partial(on_landmarks_of, load=flights), n=100000, told="minutes of delay of flights"),
     **LOSSES,
