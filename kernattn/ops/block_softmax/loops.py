@@ -14,7 +14,7 @@ from kernattn.ops._numba.codegen.vectors import bits_of, load, some, store, wher
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
-from kernattn.ops._numba.tiles.rows import as_read, read_row, read_rows, room_of, wide_rows
+from kernattn.ops._numba.tiles.rows import as_read, fetch_rows, read_row, read_rows, room_of, wide_rows
 from kernattn.ops.block_softmax.far_loops import answer_far_row
 from kernattn.ops.block_softmax.pair_loops import (
     STRIP,
@@ -323,7 +323,8 @@ def online_softmax(q, k, v, mask, bias, pairs, scale, table, words, answered, ls
     tiles, visits, reads, queries, joins = tables(table)
     per_read, key_block = table[TILES], min(side, length)
     scattered = queries.size > 0
-    apart = scattered or joins or kind != 0
+    placed = scattered or joins
+    apart = placed or kind != 0
     scratch = _scratch(dim, e, min(side, n), key_block, apart or room_of(1, q) > 0, lse)
     strip, own = aligned(2 * STRIP * scratch.size if paired else 0, lse), np.empty(side if paired else 0, np.uint64)
     spans = np.empty((scratch.size // lanes(lse) // 2 + 1, 2), np.int64)
@@ -362,6 +363,9 @@ def online_softmax(q, k, v, mask, bias, pairs, scale, table, words, answered, ls
                     add_pairs(scores, size, count, rows, pairs, head, n, queries, first, at, mask, at_m + at, strip)
                 if number >= 0:
                     _hide(scores, size, count, rows, seen)
+                if room_of(1, k) > 0:  # the next rows, which will be widened at once
+                    fetch_rows(k, (at_k + at + count) * dim, count * dim)
+                    fetch_rows(v, (at_v + at + count) * e, count * e)
                 if _exponentials(scratch, rows, spans):
                     _shrink(scratch, rows)
                 if (number >= 0 or paired) and not finite(window(values, 0, (count - 1) * step + e)):
@@ -375,23 +379,21 @@ def online_softmax(q, k, v, mask, bias, pairs, scale, table, words, answered, ls
                 else:
                     product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
         # answers: far rows once more, by themselves; each to its row, or beside what other parts answered
-        if apart:
-            answers, logs, at = whole(scratch.values), whole(scratch.decay), 0
-        else:
-            answers, logs, at = out, lse, at_out + first
+        answers, at = (whole(scratch.values), 0) if apart else (out, at_out + first)
+        logs, at_logs = (whole(scratch.decay), 0) if placed else (lse, at_out + first)
         write(num, row_e, rows, e, den, answers, at * e)
         for i in range(rows):
             token = queries[first + i] if scattered else first + i
-            logs[at + i] = peaks[i] + math.log(den[i]) if den[i] != 0 else -np.inf
+            logs[at_logs + i] = peaks[i] + math.log(den[i]) if den[i] != 0 else -np.inf
             if coarse or lows[i] == -np.inf or not (den[i] > 0 and finite(window(num, i * row_e, e))):
                 at_pairs = row_of_pairs(pairs, head, n, token)
                 tokens = _tokens_seen(i, visits, begin, end, words, side, mask, at_m, pairs, at_pairs, strip)
                 answer_far_row(
                     q, (at_q + token) * dim, k, at_k * dim, v, at_v * e, dim, e, tokens,
                     added_to(tokens, bias, at_m, pairs, at_pairs, strip), scale, window(answers, (at + i) * e, e),
-                    logs, at + i,
+                    logs, at_logs + i,
                 )  # fmt: skip
-            if apart:
+            if placed:
                 _put(answers, logs[i], i, e, joins, scattered, answered, lse, at_out + token)
         if kind != 0 and not scattered:
             narrow(answers, 0, rows * e, bits, kind, (at_out + first) * e)

@@ -42,7 +42,11 @@ def block_softmax_vjp(
     of_pairs = None if score_bias is None else np.zeros(score_bias.shape, dtype)
     pairs = (score_bias, of_pairs)
     ds, db = add_cotangents(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, g_lse, onto, pairs)
-    dq, dk, dv = (narrow(sum_onto(np, y, of.shape), of.dtype) for y, of in zip(onto, (q, k, v), strict=True))
+    wide, found = list(onto), list[NDArray[Any]]()
+    del onto
+    for x in (q, k, v):  # each lets its floats go before the next one has its bits
+        found.append(narrow(sum_onto(np, wide.pop(0), x.shape), x.dtype))
+    dq, dk, dv = found
     of_bias = None if key_bias is None else narrow(sum_onto(np, db[..., 0], key_bias.shape), key_bias.dtype)
     if score_bias is not None and of_pairs is not None:
         of_pairs = narrow(of_pairs, score_bias.dtype)

@@ -103,6 +103,36 @@ def _narrow_float16(builder, x, over=0x7BFF):
     return builder.trunc(w.or_(known, sign), _like(x, 16))
 
 
+def _usual(limit, quick, convert):
+    """Return what converts vectors of sizes below a limit, given as bits, by a quick way, and others as `convert`."""
+
+    def emit(builder, x):
+        if not isinstance(x.type, ir.VectorType):
+            return convert(builder, x)
+        w = _Words(builder, x)
+        below = builder.icmp_signed("<", w.and_(builder.bitcast(x, w.word), 0x7FFFFFFF), w.number(limit))
+        word = ir.IntType(x.type.count)
+        ends = []
+        with builder.if_else(builder.icmp_unsigned("==", builder.bitcast(below, word), word(-1))) as ways:
+            for way, converts in zip(ways, (quick, convert), strict=True):
+                with way:
+                    ends.append((converts(builder, x), builder.block))
+        narrowed = builder.phi(ends[0][0].type)
+        for end in ends:
+            narrowed.add_incoming(*end)
+        return narrowed
+
+    return emit
+
+
+def _quick_bfloat16(builder, x):
+    """Return the bits of the nearest bfloat16 of numbers that do not round beyond the largest one."""
+    w = _Words(builder, x)
+    bits = builder.bitcast(x, w.word)
+    rounded = w.add(w.add(bits, 0x7FFF), w.and_(w.lshr(bits, 16), 1))
+    return builder.trunc(w.lshr(rounded, 16), _like(x, 16))
+
+
 def _mover(convert, count):
     """Return the intrinsic that converts `count` numbers from source[at] on to target[to] and on."""
 
@@ -140,13 +170,18 @@ def _converter(convert):
     return run
 
 
-_widen_b, _widen_h, _narrow_b, _narrow_h = map(
-    _converter, (_widen_bfloat16, widen_float16, _narrow_bfloat16, _narrow_float16)
-)
-_round_b, _round_h = (
-    _converter(partial(_narrow_bfloat16, over=0x7F80)),
-    _converter(partial(_narrow_float16, over=0x7C00)),
-)
+def _narrow_soon(over):
+    """Return what narrows to bfloat16, sooner where no number of a vector is beyond the largest."""
+    return _usual(0x7F7F8000, _quick_bfloat16, partial(_narrow_bfloat16, over=over))
+
+
+_widen_b, _widen_h, _narrow_b, _narrow_h, _round_b, _round_h = map(
+    _converter,
+    (
+        _widen_bfloat16, widen_float16, _narrow_soon(0x7F7F), _narrow_float16,
+        _narrow_soon(0x7F80), partial(_narrow_float16, over=0x7C00),
+    ),
+)  # fmt: skip
 
 
 @inner

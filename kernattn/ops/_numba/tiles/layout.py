@@ -127,8 +127,8 @@ def written(array: NDArray[Any], dtype: np.dtype[Any]) -> Rows:
     """Return room for numbers that are written, in the dtype of sums or with 16 bits."""
     own = array.dtype
     if own.itemsize != 2:
-        return array.reshape(-1), _NO_BITS_WRITTEN, 0
-    return _NO_FLOATS, array.view(_WORD).reshape(-1), _KINDS.get(own) or kind_of(array)
+        return array.ravel(), _NO_BITS_WRITTEN, 0
+    return _NO_FLOATS, array.view(_WORD).ravel(), _KINDS.get(own) or kind_of(array)
 
 
 def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
