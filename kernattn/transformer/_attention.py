@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeAlias, final
 
-from kernattn._arrays.namespaces import Array, namespace
+import numpy as np
+
+from kernattn._arrays.namespaces import Array, namespace, placement
 from kernattn._runtime.checks import shown
 from kernattn.attention import (
     LinearState,
@@ -19,6 +21,7 @@ from kernattn.attention import (
     linear_attention_step,
     softmax_attention,
 )
+from kernattn.attention._mechanisms.window_states import put_in_order
 from kernattn.attention._state_parts import holds_states
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ParameterError
@@ -84,7 +87,13 @@ class Exact(HeadAttention):
     pattern: Pattern | None = None
 
     def attend(self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
-        return softmax_attention(q, k, v, causal=causal, key_mask=mask, pattern=self.pattern)
+        turned = None if mask is None or self.pattern is None else _from_first(mask)
+        if turned is None:
+            return softmax_attention(q, k, v, causal=causal, key_mask=mask, pattern=self.pattern)
+        there, back = turned
+        q, k, v, mask = (put_in_order(x, there) for x in (q, k, v, mask[..., None]))
+        out = softmax_attention(q, k, v, causal=causal, key_mask=mask[..., 0], pattern=self.pattern)
+        return put_in_order(out, back)
 
     def state_type(self) -> type[LayerState]:
         return KeysValues
@@ -104,6 +113,20 @@ class Exact(HeadAttention):
             mask = xp.concat([mask, xp.ones_like(mask[..., :1])], axis=-1)
         kept = KeysValues(xp.concat([state.k, k], axis=-2), xp.concat([state.v, v], axis=-2), mask)
         return softmax_attention(q, kept.k, kept.v, key_mask=mask, pattern=self.pattern), kept  # q is the last token
+
+
+def _from_first(mask: Array) -> tuple[Array, Array] | None:
+    """Return the order (..., n) in which the first token that is there stands first, and the order back; None of none.
+
+    A pattern counts tokens from it, and what pads a sequence before it stands behind.
+    """
+    xp = namespace(mask=mask)
+    first = xp.argmax(xp.astype(mask, xp.int32), axis=-1, keepdims=True)
+    if isinstance(first, np.ndarray) and not first.any():
+        return None
+    n = mask.shape[-1]
+    at = xp.arange(n, **placement(mask))
+    return (at + first) % n, (at - first) % n
 
 
 @final

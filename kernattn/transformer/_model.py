@@ -92,8 +92,8 @@ def forward(
         (..., h, g, n, d) and k and v are (..., h, 1, n, d). Layers of gated linear attention do not attend: theirs has
         no effect.
     key_mask : (..., n) bool array, optional
-        True where there is a token. Positions count from the first that there is, but for those of a grid: padding,
-        before or behind, changes nothing.
+        True where there is a token. Positions, but those of a grid, and tokens of a pattern count from the first that
+        there is: padding, before or behind, changes nothing.
     types : (..., n) integer array, optional
         Type of each token, where the config has types; 0 by default.
     memory : Memory, optional

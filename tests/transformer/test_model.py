@@ -8,6 +8,7 @@ import pytest
 import kernattn as ka
 from kernattn import errors
 from kernattn.transformer import Config, Experts, Gated, forward, initial_params, prefill, prepare_memory, shapes, step
+from xp import to_numpy
 
 GATED = Gated(member="gated_delta", heads=4, key_dim=3, value_dim=5, key_heads=2)
 BASE = Config(dim=8, layers=2, heads=2, vocab=7, length=16)
@@ -215,6 +216,20 @@ def test_padding_before_and_behind_changes_nothing(name, attention):
             out = forward(params, model, given, attention=kind, key_mask=mask)[:1]
             out = out if model.output == "classes" else out[:, there]
             np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("pattern", [ka.patterns.local(1) | ka.patterns.sinks(1), ka.patterns.prefix(2)])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_patterns_count_tokens_from_the_first_that_is_there(pattern, library):
+    """Padding before a sequence is neither its sink nor its prefix."""
+    make = np.asarray if library == "numpy" else pytest.importorskip("torch").tensor
+    params, x = {key: make(each) for key, each in drawn(BASE).items()}, inputs(BASE, n=5)
+    wanted = to_numpy(forward(params, BASE, make(x), attention=pattern))
+    mask = np.array([[0, 0, 1, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 1, 1, 1]], bool)
+    given = np.full(mask.shape, 3)
+    given[mask] = x.reshape(-1)
+    out = to_numpy(forward(params, BASE, make(given), attention=pattern, key_mask=make(mask)))
+    np.testing.assert_allclose(out[mask].reshape(wanted.shape), wanted, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("attention", ["exact", "elu1", "favor"])
