@@ -26,6 +26,7 @@ from kernattn.huggingface._beside import FIXED, MAP, given, kept
 from kernattn.huggingface._cache import find_layer
 from kernattn.huggingface._call import Call, read_call
 from kernattn.huggingface._inputs import INPUTS, is_design, layers_of, put_inputs
+from kernattn.huggingface._places import place_of
 from kernattn.huggingface._settings import NOTED, Note, Settings, settle
 from kernattn.kernels import Softmax
 from kernattn.torch._heads import join_heads
@@ -49,9 +50,9 @@ class Favor:
     r"""Attention by random features of the softmax kernel, :math:`\phi(q)^T \phi(k) \approx e^{s q^T k}`.
 
     FAVOR+, Choromanski et al. (2021), as :func:`register` hands it to transformers. Every layer has a draw of its own,
-    which follows from the seed, the number of redraws and the layer's index. Layers that have no index are counted in
-    the order of their first call, those of each config apart. The first call writes the settings into the model's
-    config, which is saved with it, and a model that is loaded has those that it was saved with.
+    which follows from the seed, the number of redraws and the layer's index. Layers that have no index are counted as
+    their model holds them. The first call writes the settings into the model's config, which is saved with it, and a
+    model that is loaded has those that it was saved with.
 
     Attributes
     ----------
@@ -167,7 +168,7 @@ class Favor:
         if phi is None:
             index = getattr(module, "layer_idx", None)
             if index is None:
-                index = _place(id(module), module)  # a graph is of one module where it has asked for its id
+                index = place_of(id(module), module)  # a graph is of one module where it has asked for its id
             phi = self.draw(index, call.q.shape[-1], call.scale, self._settle(module))
         if layer is not None:
             if not call.causal:
@@ -181,23 +182,6 @@ class Favor:
 
 
 _numbers = count()
-_places: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-
-
-@in_a_graph
-def _place(_: int, module: nn.Module) -> int:
-    """Return the place of a layer without an index among those of its config, in the order of their first call."""
-    if module not in _places:
-        config = getattr(module, "config", None)
-        dropped = [name for name, p in vars(config).items() if name.endswith("layerdrop") and p] if config else []
-        if module.training and dropped:
-            raise ParameterError(
-                f"call {type(module).__name__}'s model once by eval() before training: its layers have no index, are "
-                f"counted in the order of their first call, and {dropped[0]} leaves some out"
-            )
-        taken = [at for each, at in _places.items() if getattr(each, "config", None) is config]
-        _places[module] = 1 + max(taken, default=-1)
-    return _places[module]
 
 
 def give_back(out: Tensor) -> tuple[Tensor, None]:
