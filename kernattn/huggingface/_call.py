@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers.utils import output_capturing
 
 from kernattn._arrays.namespaces import refuse_scripts
 from kernattn._runtime.checks import positive_integer
@@ -20,6 +21,10 @@ UNKNOWN = {
     "cu_seq_lens_q": "packed sequences",
     "cu_seq_lens_k": "packed sequences",
 }
+
+
+_COLLECTOR = getattr(output_capturing, "_active_collector", None)
+"""Where transformers notes what it records of a model's layers: GPT-2, BERT and ViT tell attention nothing of it."""
 
 
 class Call(NamedTuple):
@@ -54,7 +59,7 @@ def read_call(
     for name, what in UNKNOWN.items():
         if others.get(name) is not None:
             raise ParameterError(f"{name} must be None: kernattn has no {what}; got it from {type(module).__name__}")
-    if others.get("output_attentions"):
+    if others.get("output_attentions") or _weights_are_recorded():
         raise ParameterError("output_attentions must be False: kernattn forms no matrix of attention; got True")
     if dropout:
         raise ParameterError(
@@ -87,3 +92,8 @@ def read_call(
         is_causal = getattr(module, "is_causal", True)
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     return Call(*group_heads(query, key, value, kept), causal=is_causal and not alike, scale=scale, window=window)
+
+
+def _weights_are_recorded() -> bool:
+    recorded = None if _COLLECTOR is None or torch.compiler.is_dynamo_compiling() else _COLLECTOR.get()
+    return recorded is not None and any("attentions" in name for name in recorded)

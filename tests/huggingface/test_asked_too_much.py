@@ -80,8 +80,9 @@ def test_other_kinds_of_scores(attention, name):
 
 
 @BOTH
-def test_matrices_of_attention(attention):
-    asked(llama(), attention, "output_attentions must be False", output_attentions=True)
+@pytest.mark.parametrize("model", [llama, gpt2, bert])
+def test_matrices_of_attention(attention, model):
+    asked(model(), attention, "output_attentions must be False", output_attentions=True)
 
 
 @BOTH
