@@ -218,10 +218,10 @@ def test_padding_before_and_behind_changes_nothing(name, attention):
             np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("pattern", [ka.patterns.local(1) | ka.patterns.sinks(1), ka.patterns.prefix(2)])
+@pytest.mark.parametrize("pattern", [ka.patterns.local(1) | ka.patterns.sinks(1), ka.patterns.fixed(3, 1)])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_patterns_count_tokens_from_the_first_that_is_there(pattern, library):
-    """Padding before a sequence is neither its sink nor its prefix."""
+    """Padding before a sequence is neither its sink nor a block of it."""
     make = np.asarray if library == "numpy" else pytest.importorskip("torch").tensor
     params, x = {key: make(each) for key, each in drawn(BASE).items()}, inputs(BASE, n=5)
     wanted = to_numpy(forward(params, BASE, make(x), attention=pattern))
