@@ -88,7 +88,7 @@ class Exact(HeadAttention):
 
     def attend(self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
         turned = None if mask is None or self.pattern is None else _from_first(mask)
-        if turned is None:
+        if mask is None or turned is None:
             return softmax_attention(q, k, v, causal=causal, key_mask=mask, pattern=self.pattern)
         there, back = turned
         q, k, v, mask = (put_in_order(x, there) for x in (q, k, v, mask[..., None]))

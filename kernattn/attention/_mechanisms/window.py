@@ -289,7 +289,7 @@ def prepare_window(
             ids = np.concatenate([np.repeat(ids[..., :1], window, axis=-1), ids], axis=-1)
     if ids is not None and mask is not None:
         ids, tail = np.broadcast_arrays(ids, _ends_without_tokens(ids, numbers_of(mask)))
-    if key_mask is not None and not is_sorted(mask):
+    if key_mask is not None and mask is not None and not is_sorted(mask):
         last = None if tail is None else host_constant(xp, tail, k)
         whole, order = order_of(mask, last), order_of(key_mask, None if last is None else last[..., -n:])
         q, k, v = put_in_order(q, order), put_in_order(k, whole), put_in_order(v, whole)
