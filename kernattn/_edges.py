@@ -1,4 +1,7 @@
-"""Where the core meets frameworks: each edge is loaded when the first array of its library asks for it."""
+"""Where the core meets frameworks: each edge is loaded when the first array of its library asks for it.
+
+"states" is no framework: files of states may hold what a model remembers, whose classes are the transformer's.
+"""
 
 from __future__ import annotations
 
@@ -26,4 +29,10 @@ def _jax() -> ModuleType:
     return _edge
 
 
-EDGES.update(torch=_torch, graphs=_graphs, jax=_jax)
+def _states() -> ModuleType:
+    with importing:
+        from kernattn import transformer
+    return transformer
+
+
+EDGES.update(states=_states, torch=_torch, graphs=_graphs, jax=_jax)

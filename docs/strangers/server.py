@@ -48,11 +48,11 @@ def main(folder):
     assert narrow.s.nbytes == batch.s.nbytes // 2
     np.testing.assert_allclose(small, out, rtol=1e-3, atol=1e-5)
     forget(phi)
-    serve_models()
+    serve_models(folder)
 
 
-def serve_models():
-    """Serve a whole model: a prompt takes a row of the decoder, and gets what it gets in a decoder of its own."""
+def serve_models(folder):
+    """Serve a whole model: a prompt takes a row of the decoder, and gets what it gets alone, after a restart too."""
     config = ka.transformer.Config(vocab=11, layers=1, heads=HEADS, dim=16, length=32)
     params, how = ka.transformer.initial_params(config, rng=0), {"attention": ka.features.elu1()}
     decoder, alone = (ka.transformer.Decoder(params, config, **how) for _ in range(2))
@@ -62,6 +62,10 @@ def serve_models():
     alone.begin(state)
     for token in (2, 5):
         np.testing.assert_array_equal(decoder.step(np.array([token, 1]))[0], alone.step(np.array([token]))[0])
+    ka.save_state(decoder.take(slice(None)), folder / "sessions.npz")
+    again = ka.transformer.Decoder(params, config, **how)
+    again.begin(ka.load_state(folder / "sessions.npz"))
+    np.testing.assert_array_equal(again.step(np.array([3, 1]))[0], alone.step(np.array([3]))[0])
 
 
 def forget(phi):

@@ -23,7 +23,8 @@ KINDS: dict[str, type] = {
     "stretch": GatedStretch,
     "window": WindowState,
 }
-_holders: set[type] = set()
+HOLDERS: dict[str, type] = {}
+"""Named tuples whose arrays have one first axis, such as what a model remembers, by their names."""
 
 OWN = {"s": 2, "z": 1, "peak": 1, "through": 2, "k": 2, "v": 2, "present": 1}
 """How many axes of a part are one state's own; those before are batches."""
@@ -34,7 +35,7 @@ Holder = TypeVar("Holder", bound=type)
 
 def holds_states(holder: Holder) -> Holder:
     """Let a class of named tuples, whose arrays have one first axis, be taken apart as batches of states are."""
-    _holders.add(holder)
+    HOLDERS[holder.__name__] = holder
     return holder
 
 
@@ -88,7 +89,7 @@ def _leaves(name: str, state: Any) -> Iterator[tuple[str, Array]]:
         yield from ((f"{name}.{part}", x) for part, x in parts_of(name, state).items())
     elif isinstance(state, tuple):
         fields = getattr(state, "_fields", None)
-        if fields is not None and type(state) not in _holders:
+        if fields is not None and type(state) not in HOLDERS.values():
             kind_of(name, state)  # raises
         for at, each in enumerate(state):
             yield from _leaves(f"{name}[{at}]" if fields is None else f"{name}.{fields[at]}", each)

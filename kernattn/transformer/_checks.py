@@ -7,6 +7,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import INTEGERS, Array, dtype_name, namespace, placement
 from kernattn._runtime.checks import instance_of, shown
+from kernattn.attention import LinearState, WindowState
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
 from kernattn.transfer import Transfer
 from kernattn.transformer._attention import (
@@ -99,6 +100,33 @@ def _check_gated(layer: int, m: Any, state: GatedLayer, lead: tuple[int, ...]) -
     given = tuple(state.s.shape), None if state.window is None else tuple(state.window.shape)
     if given != (wanted[0], wanted[1] if m.span else None):
         raise StateMismatchError(f"layer {layer} must hold s {wanted[0]} and window {wanted[1]}; got {given}")
+
+
+def check_whole(layers: Any, positions: Any, memory: Any) -> None:
+    """Raise unless a state of unknown origin has the parts of one, in shapes that fit together."""
+    if not isinstance(layers, tuple) or dtype_name(positions) not in INTEGERS:
+        raise StateMismatchError("a State must have a tuple of layers, and positions")
+    if memory is not None and not (isinstance(memory, Memory) and isinstance(memory.layers, tuple)):
+        raise StateMismatchError(f"the memory of a State must be a Memory; got {type(memory).__name__}")
+    for each in (*layers, *(() if memory is None else memory.layers)):
+        if isinstance(each, KeysValues):
+            k, v, mask = each
+            shapes = [None if x is None or isinstance(x, tuple) else tuple(x.shape) for x in each]
+            if not (_fits(k, v) and (mask is None or (_is_array(mask) and shapes[2][-1:] == shapes[0][-2:-1]))):
+                raise StateMismatchError(f"k, v and mask of a layer must be of the same tokens; got {shapes}")
+        elif isinstance(each, GatedLayer):
+            if not (_is_array(each.s) and (each.window is None or _is_array(each.window))):
+                raise StateMismatchError("s and window of a layer must be arrays")
+        elif not isinstance(each, LinearState | WindowState):
+            raise StateMismatchError(f"a layer of a State must hold a state; got {type(each).__name__}")
+
+
+def _is_array(x: Any) -> bool:
+    return x is not None and not isinstance(x, tuple)
+
+
+def _fits(k: Any, v: Any) -> bool:
+    return _is_array(k) and _is_array(v) and k.ndim > 2 and tuple(k.shape) == tuple(v.shape)
 
 
 def check_indices(name: str, x: Array, size: int) -> None:

@@ -18,6 +18,7 @@ from kernattn.transformer._checks import (
     check_mask,
     check_remembered,
     check_steps,
+    check_whole,
     extremes,
     mask_lengths,
 )
@@ -45,6 +46,9 @@ class State(NamedTuple):
     layers: tuple[LayerState, ...]
     positions: Array  # (...,), where the next token stands
     memory: Memory | None
+
+    def _check_whole(self) -> None:
+        check_whole(self.layers, self.positions, self.memory)
 
 
 def _run(

@@ -1,5 +1,6 @@
 """Batches of states: what joins, leaves and stays is, to the bit, what it was alone."""
 
+import json
 from functools import partial
 
 import numpy as np
@@ -7,7 +8,15 @@ import pytest
 
 import kernattn as ka
 from kernattn.attention import GatedState, GatedStretch, initial_window_state, window_attention
-from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, ParameterError, StateMismatchError
+from kernattn.attention._state_parts import leaves_of
+from kernattn.errors import (
+    DTypeError,
+    EmptyInputError,
+    FileFormatError,
+    KernattnError,
+    ParameterError,
+    StateMismatchError,
+)
 from kernattn.transformer import Config, Gated, initial_params, prefill, step
 
 PHI = ka.random_features(ka.kernels.Softmax(), dim=5, num_features=8, rng=0)
@@ -216,6 +225,73 @@ def test_states_come_back_from_files_with_the_same_bits(kind, dtype, tmp_path):
     loaded = ka.load_state(tmp_path / "state.npz", like=torch.zeros(1))
     assert isinstance(loaded.s, torch.Tensor)
     same(loaded, state)
+
+
+def model_state(attention, form):
+    """Return what a model remembers, whose sequences are of unequal length, and a step of it."""
+    config = Config(dim=8, layers=2, heads=2, vocab=9, **form)
+    params = initial_params(config, rng=0)
+    tokens = np.random.default_rng(0).integers(9, size=(3, 5))
+    how = {"attention": attention}
+    _, state = prefill(params, config, tokens, lengths=np.array([2, 5, 4]), **how)
+    return state, lambda given, rows=slice(None): step(params, config, given, tokens[rows, 0], **how)[0]
+
+
+MODELS = [
+    ([None, ka.features.elu1()], {"positions": "rotary", "kv_heads": 1}),
+    (
+        None,
+        {
+            "positions": "learnt",
+            "length": 9,
+            "gated": (Gated(member="gated_delta", heads=2, key_dim=4, value_dim=4), None),
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("attention", "form"), MODELS)
+@pytest.mark.parametrize("index", [slice(None), 1])
+def test_what_a_model_remembers_comes_back_from_a_file(attention, form, index, tmp_path):
+    whole, go_on = model_state(attention, form)
+    state = ka.take_states(whole, index)
+    ka.save_state(state, tmp_path / "state.npz")
+    again = ka.load_state(tmp_path / "state.npz")
+    for (place, x), (other, y) in zip(
+        leaves_of("state", state).items(), leaves_of("state", again).items(), strict=True
+    ):
+        assert (place, x.dtype, x.shape) == (other, y.dtype, y.shape)
+        np.testing.assert_array_equal(x, y)
+    np.testing.assert_array_equal(go_on(again, index), go_on(state, index))
+
+
+def test_forged_files_of_models_are_refused(tmp_path):
+    path, forged = tmp_path / "state.npz", tmp_path / "forged.npz"
+    ka.save_state(model_state(*MODELS[0])[0], path)
+    with np.load(path) as file:
+        held = dict(file)
+    node = json.loads(str(held["header"]))
+    layers, positions, memory = node["of"]
+    others = [
+        {**node, "of": []}, {**node, "of": 3}, {**node, "kind": "Memory", "of": [layers]}, {**node, "kind": "tuple"},
+        {**node, "of": [positions, positions, memory]}, {**node, "of": [layers, None, memory]},
+        {**node, "of": [layers, positions, positions]}, {**node, "of": [layers["of"][0], positions, memory]},
+        {**node, "of": [{"kind": "tuple", "of": [positions, layers["of"][1]]}, positions, memory]}, positions, None,
+        {**node, "of": [layers, {**positions, "dtype": "float32"}, memory]},
+    ]  # fmt: skip
+    for other in others:
+        np.savez(forged, **{**held, "header": np.array(json.dumps(other))})
+        with pytest.raises(FileFormatError, match=r"forged\.npz"):
+            ka.load_state(forged)
+    for name in held.keys() - {"format", "header"}:
+        for wrong in (held[name].astype("float16"), held[name][..., None, None], held[name][..., :-1]):
+            np.savez(forged, **{**held, name: wrong})
+            try:
+                state = ka.load_state(forged)
+            except FileFormatError:
+                continue
+            with pytest.raises(KernattnError):
+                model_state(*MODELS[0])[1](state)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
