@@ -111,7 +111,7 @@ def check_whole(layers: Any, positions: Any, memory: Any) -> None:
     for each in (*layers, *(() if memory is None else memory.layers)):
         if isinstance(each, KeysValues):
             k, v, mask = each
-            shapes = [None if x is None or isinstance(x, tuple) else tuple(x.shape) for x in each]
+            shapes = [tuple(getattr(x, "shape", ())) for x in each]
             if not (_fits(k, v) and (mask is None or (_is_array(mask) and shapes[2][-1:] == shapes[0][-2:-1]))):
                 raise StateMismatchError(f"k, v and mask of a layer must be of the same tokens; got {shapes}")
         elif isinstance(each, GatedLayer):
