@@ -40,6 +40,8 @@ autodoc_typehints = "none"
 numpydoc_class_members_toctree = False
 numpydoc_show_class_members = False
 
+toc_object_entries_show_parents = "hide"  # `bias()` beside the page of a class, which is too wide with its name
+
 html_theme = "pydata_sphinx_theme"
 html_title = "kernattn"
 html_static_path = ["_static"]

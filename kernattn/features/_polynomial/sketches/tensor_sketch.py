@@ -34,8 +34,10 @@ class TensorSketch(PolynomialSketch):
     :math:`s = \sum_i \tilde x_i^2 \tilde y_i^2` and g = gcd(2, M) the variance is, for hashes and signs that are
     independent for every coordinate,
 
-    .. math:: \frac{(N + a - s)^p + (2a - s)^p - 2 a^p}{M}
-              + \frac{g}{M^2} \left[(N + 2a - 2s)^p - (N + a - s)^p - (2a - s)^p + a^p\right].
+    .. math:: \begin{aligned}
+              &\frac{(N + a - s)^p + (2a - s)^p - 2 a^p}{M} \\
+              &+ \frac{g}{M^2} \left[(N + 2a - 2s)^p - (N + a - s)^p - (2a - s)^p + a^p\right].
+              \end{aligned}
     """
 
     index: NDArray[np.int64]  # (p, width), the bucket of each coordinate
