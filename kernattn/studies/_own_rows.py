@@ -18,7 +18,6 @@ from kernattn.features._tables import table
 
 MOST = 2**26  # numbers that are held
 TRAIN, FEWEST = 400, 64  # rows to learn from at most, and rows at least
-TARGETS_OF_ONES_OWN = "rows (n, d) whose last column is the target, as .npy, .csv or .tsv, or x and y in an .npz"
 
 
 class Targets(NamedTuple):

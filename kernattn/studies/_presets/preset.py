@@ -22,6 +22,7 @@ DrawRows = Callable[[str, int, int], Float64]
 """Rows of a name, so many, by a seed."""
 ROWS_OF_ONES_OWN = "rows (n, d) of your own: .npy, .npz, .csv or .tsv"
 TOKENS_OF_ONES_OWN = "q (n, d), k (l, d) and v (l, e) of your own as .npz, or rows (n, d) as .npy, .csv or .tsv"
+TARGETS_OF_ONES_OWN = "rows (n, d) whose last column is the target, as .npy, .csv or .tsv, or x and y in an .npz"
 MOST = 2**31  # rows that a file may have
 FEW = 3  # verdicts that a caption repeats
 

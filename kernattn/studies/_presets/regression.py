@@ -14,10 +14,10 @@ from kernattn.features import FeatureMap, nystrom, random_features
 from kernattn.kernels import Gaussian
 from kernattn.studies._images import digits
 from kernattn.studies._means import mean_interval
-from kernattn.studies._own_rows import TARGETS_OF_ONES_OWN, read_targets
+from kernattn.studies._own_rows import read_targets
 from kernattn.studies._palette import GREY, UNIFORM, Look, arrangement, series
 from kernattn.studies._panels import draw_interval, set_plain
-from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.preset import TARGETS_OF_ONES_OWN, Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, count_below, widen_together
 from kernattn.studies._records import ENDS, Record, names, select, spell, with_intervals
 from kernattn.studies._sweep import Cell, Sweep
