@@ -6,6 +6,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from kernattn._arrays.namespaces import Float64
+from kernattn.errors import ParameterError
 from kernattn.kernels import Kernel
 from kernattn.solvers._conjugate_gradients import Operator
 
@@ -25,6 +26,8 @@ def pays(n: int, c: int) -> bool:
 def invert_on_rows(kernel: Kernel, rows: Float64, penalty: float) -> Operator | None:
     """Return the product with the inverse of K + lambda; None where lambda is below rounding."""
     matrix = kernel(rows)
+    if not np.isfinite(matrix.diagonal()).all():
+        raise ParameterError("x must have a kernel matrix that float64 holds; it has infinite entries, or NaN")
     matrix[np.diag_indices(len(rows))] += penalty
     try:
         factor = cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)

@@ -361,3 +361,9 @@ def test_errors():
     none = ka.kernels.from_function(lambda rows: rows.dot() - 10)
     with pytest.raises(ParameterError, match="landmarks must have a positive semidefinite kernel matrix"):
         kernel_ridge(100 + X, Y, none, landmarks=X[:9], penalty=0.1)
+
+
+def test_rows_whose_kernel_matrix_is_beyond_float64_are_refused():
+    x = np.linspace(-1e9, 1e9, 6)[:, None]
+    with pytest.raises(ParameterError, match="kernel matrix that float64 holds"):
+        ka.solvers.kernel_ridge(x, x[:, 0], ka.kernels.Softmax(), penalty=1.0, exact=True)
