@@ -15,7 +15,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.extras import require
 from kernattn.attention import softmax_attention
-from kernattn.studies._presets.attention.tokens import shipped_tokens
+from kernattn.studies._tokens import shipped_tokens
 from kernattn.transformer import Config, forward, initial_params, load_params
 
 ROWS = 1024  # of a data set at most

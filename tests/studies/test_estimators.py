@@ -5,8 +5,8 @@ import pytest
 
 from kernattn.cli import main
 from kernattn.studies import PRESETS, study
-from kernattn.studies._presets.attention.tokens import shipped_tokens
 from kernattn.studies._records import select
+from kernattn.studies._tokens import shipped_tokens
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")

@@ -7,8 +7,8 @@ from kernattn.cli import main
 from kernattn.errors import FileFormatError, KernattnError, ParameterError, ShapeError
 from kernattn.studies import PRESETS, study
 from kernattn.studies._own_rows import draw_rows, name_rows, read_targets
-from kernattn.studies._presets.attention.tokens import own_tokens
 from kernattn.studies._presets.learned import _cut_own
+from kernattn.studies._tokens import own_tokens
 from kernattn.studies._worker import find_sweep
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, ParameterError, ShapeError
-from kernattn.studies._presets.attention.tokens import MOST_DIGITS, own_tokens, shipped_tokens, unseen_tokens
+from kernattn.studies._tokens import MOST_DIGITS, own_tokens, shipped_tokens, unseen_tokens
 
 GOOD = {"q": np.ones((2, 3)), "k": np.ones((4, 3)), "v": np.ones((4, 2))}
 

@@ -17,11 +17,11 @@ from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, median_and_ci
 from kernattn.studies import _panels as panels
 from kernattn.studies._palette import GREY, series
-from kernattn.studies._presets.attention.tokens import SOURCES, Tokens, shipped_tokens
 from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, count_below
 from kernattn.studies._records import ENDS, Record, names, select, with_intervals
 from kernattn.studies._sweep import Cell, Sweep
+from kernattn.studies._tokens import SOURCES, Tokens, shipped_tokens
 
 HELD = 512  # rows that are judged on
 DRAWS = 4  # of the random map that is best on the fitting rows

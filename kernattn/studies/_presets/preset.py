@@ -13,10 +13,10 @@ from kernattn.errors import ParameterError
 from kernattn.features import ESTIMATORS
 from kernattn.projections import resolve
 from kernattn.studies._own_rows import draw_rows, name_rows, read_rows
-from kernattn.studies._presets.attention.tokens import Tokens, own_tokens
 from kernattn.studies._presets.verdict import Verdict, Word
 from kernattn.studies._records import Record
 from kernattn.studies._sweep import Stop, plain_values
+from kernattn.studies._tokens import Tokens, own_tokens
 
 DrawRows = Callable[[str, int, int], Float64]
 """Rows of a name, so many, by a seed."""

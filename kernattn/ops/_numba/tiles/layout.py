@@ -95,7 +95,7 @@ def rows(array: Array, dtype: np.dtype[Any]) -> Rows:
     """Return numbers that are read: 16-bit ones as they are."""
     if array.dtype is dtype and type(array) is np.ndarray:  # a small call takes as long as it looks
         result = array.ravel()
-        result.setflags(False)  # by name it takes twice as long
+        result.setflags(False)  # type: ignore[call-arg]  # by name it takes twice as long
         return result, _NO_BITS, 0
     kind = _kind_in(array, dtype)
     if kind == 0:

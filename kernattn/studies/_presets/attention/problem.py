@@ -9,8 +9,8 @@ from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.lazy import lazy
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_kl, attention_mse
-from kernattn.studies._presets.attention.tokens import Tokens
 from kernattn.studies._seeds import stream
+from kernattn.studies._tokens import Tokens
 
 PAIRS = 32768  # kernel entries that a cell keeps of every redraw
 ROUNDING = 1e-13  # relative error that sums of this size may leave

@@ -17,9 +17,9 @@ from kernattn.studies._presets.attention.measure import Task
 from kernattn.studies._presets.attention.own import check_own, has_size, is_own, make_map
 from kernattn.studies._presets.attention.problem import Problem
 from kernattn.studies._presets.attention.report import summary
-from kernattn.studies._presets.attention.tokens import SOURCES, Tokens, own_tokens, shipped_tokens
 from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Options, Preset
 from kernattn.studies._sweep import Cell, Sweep, integer
+from kernattn.studies._tokens import SOURCES, Tokens, own_tokens, shipped_tokens
 from kernattn.studies._worker import load_named
 
 FULL = {

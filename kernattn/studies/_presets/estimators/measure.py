@@ -16,12 +16,12 @@ from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.metrics import attention_mse, median_and_ci
 from kernattn.metrics._settled import where_settled
 from kernattn.studies._means import means
-from kernattn.studies._presets.attention.tokens import DIM, SOURCES, shipped_tokens, unseen_tokens
 from kernattn.studies._presets.preset import Options
 from kernattn.studies._presets.redraw import is_signed
 from kernattn.studies._records import with_ends, with_intervals
 from kernattn.studies._seeds import stream
 from kernattn.studies._sweep import Cell, Sweep
+from kernattn.studies._tokens import DIM, SOURCES, shipped_tokens, unseen_tokens
 
 QUERIES, KEYS, VALUES = 64, 256, 8
 LEARNED = "learned"  # fitted to other rows of the source, once, for the softmax kernel

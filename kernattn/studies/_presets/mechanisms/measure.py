@@ -12,12 +12,12 @@ from kernattn._warmup import preparation
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.metrics import median_and_ci
-from kernattn.studies._presets.attention.tokens import Tokens
 from kernattn.studies._presets.mechanisms.budgets import DRAWN, FITTED, MECHANISMS, Inputs, Mechanism, Rows
 from kernattn.studies._presets.mechanisms.sources import MOST, SOURCES, read, read_unseen, tokens_of
 from kernattn.studies._presets.preset import Options
 from kernattn.studies._records import with_intervals
 from kernattn.studies._sweep import Cell, Sweep
+from kernattn.studies._tokens import Tokens
 
 FIELDS = ("error", "error_without_self", "mass", "flops")  # of a record, with intervals over redraws
 

@@ -7,14 +7,14 @@ import numpy as np
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.extras import require
 from kernattn.errors import ShapeError
-from kernattn.studies._presets.attention.tokens import (
+from kernattn.studies._seeds import stream
+from kernattn.studies._tokens import (
     DIM,
     Tokens,
     own_tokens,
     shipped_tokens,
     unseen_tokens,
 )
-from kernattn.studies._seeds import stream
 
 SOURCES = ("photographs", "digits", "text")
 WINDOW = 8  # characters in a token of text
