@@ -415,3 +415,9 @@ def test_products_without_features(columns):
             got = made._project(given, matrix, None)
             assert got.dtype == given.dtype
             np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol)
+
+
+def test_centres_of_rows_beyond_float64_squared_are_refused_by_name():
+    x = np.random.default_rng(0).standard_normal((20, 2)) * 1e200
+    with pytest.raises(ka.errors.ParameterError, match="landmarks must hold numbers up to"):
+        ka.features.nystrom(x, ka.kernels.Gaussian(), 4, method="kmeans", rng=0)
