@@ -167,6 +167,8 @@ def _add(a: Moments, b: Moments, add: Callable[[Float64, Float64], Float64]) -> 
 
 def reweigh(m: Moments, weight: float) -> Moments:
     """Return the sums at weights in proportion to those given, whose sum is `weight`."""
+    if not m.weight > weight * float(np.finfo(float).tiny):  # it is divided by
+        raise ParameterError(f"weights must be larger, as float64 holds no ratio to them; their sum is {m.weight:g}")
     by = weight / m.weight
     cross, total, gram, shift = m._targets
     targets = Targets(by * cross, by * total, by * gram, shift)

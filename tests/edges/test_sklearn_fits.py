@@ -504,3 +504,15 @@ def test_lengthscales_of_columns_begin_at_their_spreads():
     model = FeatureRidge(num_features=32, random_state=0, lengthscale="ard", estimator="auto")
     fits = [clone(model).fit(x * by, y) for by in (1.0, units)]
     np.testing.assert_allclose(fits[1].predict(x * units), fits[0].predict(x), atol=0.01)
+
+
+def test_rows_that_float32_does_not_tell_apart_tell_no_kernel_on_folds():
+    x = 1e9 + np.random.default_rng(0).random((30, 2))
+    with np.errstate(all="raise"):
+        assert Judge(x, np.sin(x[:, :1]), None).left_out(ka.kernels.Gaussian()) == np.inf
+
+
+def test_weights_too_small_for_a_ratio_are_refused():
+    x = np.random.default_rng(0).standard_normal((30, 2))
+    with pytest.raises(ParameterError, match="weights must be larger"):
+        FeatureGP(num_features=8, random_state=0).fit(x, x[:, 0], np.full(30, 1e-312))
