@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,12 @@ from kernattn._arrays.namespaces import Array
 from kernattn.attention import LinearState, WindowState
 from kernattn.attention._mechanisms.window_states import window_of
 from kernattn.errors import StateMismatchError
-from kernattn.ops._decode.memories import Memories
 from kernattn.transformer._attention import ByHeads, Exact, HeadAttention, KeysValues, LayerState, Linear
 from kernattn.transformer._config import Config
 from kernattn.transformer._gated import GatedLayer
+
+if TYPE_CHECKING:  # what it stands on loads Numba
+    from kernattn.ops._decode.memories import Memories
 
 
 def layer_state(
