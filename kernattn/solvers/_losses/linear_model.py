@@ -32,7 +32,6 @@ from kernattn.solvers._losses.penalty import choose_penalty
 from kernattn.solvers._losses.quasi_newton import ROUGHLY, Fit, Problem, minimise, some_of
 from kernattn.solvers._losses.scored import Scored
 from kernattn.solvers._losses.sweeps import Sweeps
-from kernattn.solvers._losses.units import scaled_penalty, unit_of
 
 SMOOTHLY = 1e-4  # tolerance of a quantile's smooth fit
 LOSSES = "huber", "poisson", "quantile", "squared_hinge"
@@ -85,8 +84,7 @@ class LinearModel(Scored):
         """Return quantiles or means f(x), means of counts e^f(x) in the dtype of x, or labels on the host, (..., n)."""
         scores = self.scores(x, backend=backend)
         if not len(self.classes):
-            with np.errstate(over="ignore", under="ignore"):  # means beyond the dtype are infinite
-                return namespace(scores=scores).exp(scores) if self.loss == "poisson" else scores
+            return namespace(scores=scores).exp(scores) if self.loss == "poisson" else scores
         return likeliest(self.classes, to_numpy64(scores))
 
 
@@ -202,11 +200,7 @@ def linear_model(
         penalty = choose_penalty(x, targets, rows.weights, phi, made, bool(intercept), backend)
     size = phi.num_features_of(next(blocks())[0].shape[1])
     with bar("linear_model", progress, unit="pass") as shown_passes:
-        unit = unit_of(rows.weights)
-        with np.errstate(over="ignore", under="ignore"):
-            shares, scaled = rows.weights / unit, float(np.float64(penalty) / unit)
-        own = {"shown": shown_passes, "unit": unit}
-        sums = (Problem(rows, y, shares, made, scaled, bool(intercept), **own) for y in targets)
+        sums = (Problem(rows, y, rows.weights, made, penalty, bool(intercept), shown_passes) for y in targets)
         fits = [_fit_one(each, size, tolerance, max_iterations) for each in sums]
     points = np.stack([point for point, _, _ in fits], axis=1)
     scale = float(np.exp(points[size + 1, 0])) if loss == "huber" else np.nan
@@ -217,14 +211,11 @@ def linear_model(
 
 def _fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
     """Return the least point for targets (n,), from that of some of the rows."""
-    unit = unit_of(problem.y) if problem.loss.homogeneous else 1.0
-    y, weights = problem.y / unit, problem.weights
-    problem = problem._replace(penalty=scaled_penalty(problem.penalty, 1.0, unit), unit=problem.unit / unit)
+    y, weights = problem.y, problem.weights
     loss, begin = problem.loss.start(y, weights, problem.intercept)
     start = np.concatenate([np.zeros(size), [begin.intercept], begin.log_scale])
     if begin.alike:
-        level = unit * begin.shift
-        return Fit(np.concatenate([np.zeros(size), [level], np.full(len(begin.log_scale), -np.inf)]), 0, True)
+        return Fit(np.concatenate([np.zeros(size), [begin.shift], np.full(len(begin.log_scale), -np.inf)]), 0, True)
     y = y - begin.shift
     problem = problem._replace(loss=loss, y=y, least=float(weights @ loss.least_of(y)))
     rows, share = some_of(np.flatnonzero(weights), size)
@@ -236,9 +227,8 @@ def _fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
     else:
         fit = minimise(problem, start, size, tolerance, most, sure=True)
     fit.point[size] += begin.shift
-    fit.point[: size + 1] *= unit
     if isinstance(loss, Huber):
-        fit.point[size + 1] = np.logaddexp(np.log(loss.least), fit.point[size + 1]) + np.log(unit)
+        fit.point[size + 1] = np.logaddexp(np.log(loss.least), fit.point[size + 1])
     return fit
 
 

@@ -23,7 +23,6 @@ from kernattn.solvers._losses.logistic_penalty import hold_out, warn_of_least
 from kernattn.solvers._losses.scored import Scored
 from kernattn.solvers._losses.softmax import Loss, Passes, minimise, origin
 from kernattn.solvers._losses.sweeps import Sweeps
-from kernattn.solvers._losses.units import scaled_penalty, unit_of
 
 
 @final
@@ -157,8 +156,6 @@ def logistic(
         penalty = choice.penalty
     start = origin(phi.num_features_of(next(blocks())[0].shape[1]), len(classes))
     with bar("logistic", progress, unit="pass") as shown_passes:
-        unit = unit_of(rows.weights)
-        scaled = scaled_penalty(penalty, unit)
-        loss = Loss(Passes(rows, classes, unit), len(classes), scaled, bool(intercept), shown_passes, unit)
+        loss = Loss(Passes(rows, classes), len(classes), penalty, bool(intercept), shown_passes)
         point, steps, converged = minimise(loss, start, tolerance, max_iterations)
     return Logistic(phi, classes, penalty, steps, converged, frozen(point[:-1]), frozen(point[-1]))

@@ -16,7 +16,6 @@ from kernattn.solvers._losses.logistic_penalty import DISTINCT, ROUGHLY, ROWS, U
 from kernattn.solvers._losses.losses import Loss
 from kernattn.solvers._losses.quasi_newton import NO_SLOPE, Place, Problem, Solve, minimise
 from kernattn.solvers._losses.sweeps import Held
-from kernattn.solvers._losses.units import unit_of
 
 STEPS = 30
 HIGH, LOW = 2, -7  # powers of ten between which the penalties are, in units of the features and the loss
@@ -46,10 +45,7 @@ def choose_penalty(
     digests = digests_of(x)
     there = np.flatnonzero(weights)
     there = np.sort(there[np.argsort(digests[there], kind="stable")[:ROWS]])
-    by_weights = unit_of(weights)
-    by_targets = unit_of(np.stack(targets)) if loss.homogeneous else 1.0
-    targets = [y / by_targets for y in targets]
-    digests, shares = digests[there], weights[there] / by_weights
+    digests, shares = digests[there], weights[there]
     features = to_numpy64(phi(widen(take_rows(x, there)), backend=backend))
     turned = rotate(features, np.zeros(len(there), np.intp), shares, intercept)
     norm = float(np.einsum("nm,nm,n->", features, features, shares) / shares.sum())
@@ -68,7 +64,7 @@ def choose_penalty(
         each = _split(problem, digests)
         folds, starts = folds + each, starts + [start] * len(each)
     if different < DISTINCT or len(folds) < 2 or not norm * np.sum(curvatures) > 0:
-        return UNTOLD * min(1.0, float(shares.mean()) * by_weights)
+        return UNTOLD * min(1.0, float(shares.mean()))
     unit = norm * float(np.mean(curvatures)) * float(shares.sum()) / different
     counts = np.concatenate([fold.left.weights for fold in folds])
     losses: dict[float, Float64] = {}
@@ -99,9 +95,9 @@ def choose_penalty(
         judge(best * 10**power)
     best = least_of(losses)
     if best <= tens[-1]:
-        end = f"the penalty that folds prefer is the least of its range, {best * unit * by_weights / by_targets:.3g}"
+        end = f"the penalty that folds prefer is the least of its range, {best * unit:.3g}"
         warn_user(f"{end}: the targets seem to have no noise", UserWarning)
-    return best * unit * by_weights / by_targets
+    return best * unit
 
 
 def _split(problem: Problem, digests: NDArray[np.uint64]) -> list[Fold]:
