@@ -298,6 +298,6 @@ def test_kernels_of_commands(text):
 
 
 def test_tables_are_not_archives(tmp_path):
-    (tmp_path / "x.csv").write_text("1,2\n")
-    with refused(errors.FileFormatError, "x.csv cannot be read as an .npz of plain numbers: no file of numpy.savez"):
-        ka.studies.study("attention", tmp_path / "out", data=tmp_path / "x.csv")
+    (tmp_path / "x.txt").write_text("1,2\n")
+    with refused(errors.FileFormatError, "x.txt cannot be read as an .npz of plain numbers: no file of numpy.savez"):
+        ka.studies.study("attention", tmp_path / "out", data=tmp_path / "x.txt")

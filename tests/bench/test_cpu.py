@@ -331,7 +331,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     words = "bench --cases step --asleep --rounds 1 --heads 1 --dim 8 --scaling --start"
     assert main([*words.split(), "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "| step | ours | 1 | 1 | float32 |" in printed
+    assert "| step | ours | 1.00 |" in printed
     assert "| m = 256 | 1048576 | 1 | 1 | 1 |" in printed
     assert "| import kernattn | 0.04 |" in printed
     stored = json.loads((tmp_path / "bench.json").read_text())
@@ -352,8 +352,8 @@ def test_rows_are_kept_as_they_come(
         main([*words.split(), "--out", str(tmp_path)])
     stored = json.loads((tmp_path / "bench.json").read_text())
     assert {row["case"] for row in stored["races"]} == {"step"}
-    assert "| step | ours | 1 | 1 | float32 |" in (tmp_path / "bench.md").read_text()
-    assert "| step | ours | 1 | 1 | float32 |" in capsys.readouterr().out
+    assert "| step | ours | 1.00 |" in (tmp_path / "bench.md").read_text()
+    assert "| step | ours | 1.00 |" in capsys.readouterr().out
 
 
 def test_a_case_without_its_data_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     words = "bench generate --n 12 --batch 2 --heads 2 --dim 8 --rounds 1 --out"
     assert main([*words.split(), str(tmp_path)]) == 0
     rows = json.loads((tmp_path / "bench.json").read_text())["generation"]
-    assert sum(line.startswith("| 12 |") for line in capsys.readouterr().out.splitlines()) == len(rows)
+    assert sum(" | 12 | 8 | " in line for line in capsys.readouterr().out.splitlines()) == len(rows)
 
 
 def test_sizes_are_refused_before_any_race() -> None:

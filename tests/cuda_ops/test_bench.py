@@ -161,7 +161,7 @@ def test_the_command(torch, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("bench.gpu.device.DEVICE", here)
     words = "bench --device gpu --cases features --batch 1 --heads 1 --n 64 --dim 8 --features 16 --dtype float32"
     assert main([*words.split(), "--rounds", "3", "--out", str(tmp_path)]) == 0
-    assert "| features | ours | float32 | 1 | 1 | 64 | 8 | 16 |" in capsys.readouterr().out
+    assert "| features | ours | 1.00 | 0.1" in capsys.readouterr().out
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bench-gpu.json", "bench-gpu.md"]
 
 

@@ -95,8 +95,8 @@ def test_tokens_of_ones_own(tmp_path, capsys, no_figures):
         study("mechanisms", tmp_path / "b", data=tmp_path / "uneven.npz")
     with refused(ParameterError, "source and length", "data"):
         study("mechanisms", tmp_path / "b", data=tmp_path / "mine.npz", axes={"length": [10]})
-    with refused(ParameterError, "redraw", "takes no data"):
-        study("redraw", tmp_path / "b", data=tmp_path / "mine.npz")
+    with refused(ParameterError, "capacity", "takes no data"):
+        study("capacity", tmp_path / "b", data=tmp_path / "mine.npz")
     with refused(ParameterError, "budget", "1.5"):
         study("mechanisms", tmp_path / "b", axes={"budget": [1.5]})
     assert not (tmp_path / "b").exists()

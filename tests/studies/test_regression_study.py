@@ -6,7 +6,7 @@ import pytest
 from kernattn.errors import ParameterError
 from kernattn.kernels import Gaussian
 from kernattn.studies import PRESETS, study
-from kernattn.studies._presets.regression import _left_out, _problem, _ratio
+from kernattn.studies._presets.regression import DATA, _left_out, _problem, _ratio, _rows
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
@@ -36,7 +36,7 @@ def test_left_out_errors_are_those_of_fits_without_the_row():
 
 @pytest.mark.parametrize("name", ["diabetes", "digits_class"])
 def test_exact_error_is_that_of_plain_linear_algebra(name):
-    given = _problem(name, 3)
+    given = _problem(*_rows(name), DATA[name], 3)
     k = gram(given.x, given.x, given.kernel.lengthscale)
     weights = np.linalg.solve(k + given.ridge * np.eye(len(k)), given.y)
     predicted = gram(given.test_x, given.x, given.kernel.lengthscale) @ weights + given.mean

@@ -144,12 +144,21 @@ def hessian(problem: Problem, place: Place, size: int) -> Solve:
 
 
 def _gram(problem: Problem, rows: NDArray[np.intp], root: Float64, beside: Float64) -> Float64:
-    """Return the products of features times a root, and of what is beside them, in float32 if that will do."""
+    """Return the products of features times a root, and of what is beside them, in float32 where that will do.
+
+    Of few rows float64 takes no time, and copies of a row are its weight to the last digits.
+    """
+    if len(rows) < ROWS:
+        return _whole_gram(problem, rows, root, beside)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         half = np.concatenate([problem.rows.take(rows, np.float32), beside], axis=1, dtype=np.float32)
         half[:, : -beside.shape[1]] *= root.astype(np.float32)[:, None]
         if SMALL <= np.vdot(half, half) * SINGLE <= problem.penalty:
             return np.asarray(half.T @ half, np.float64)
+    return _whole_gram(problem, rows, root, beside)
+
+
+def _whole_gram(problem: Problem, rows: NDArray[np.intp], root: Float64, beside: Float64) -> Float64:
     whole: Float64 = np.concatenate([problem.rows.take(rows) * root[:, None], beside], axis=1)
     return whole.T @ whole
 
