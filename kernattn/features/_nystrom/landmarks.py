@@ -30,8 +30,9 @@ def kmeans(data: Float64, m: int, rng: np.random.Generator) -> Float64:
         simplefilter("ignore", UserWarning)  # a cluster that loses all rows keeps its centre
         unit = np.ldexp(1.0, np.frexp(np.abs(data).max())[1] - 1)  # whose squares are floats
         data = data / unit
-        centres: Float64 = cluster.kmeans2(data, data[_far_apart(data, m, rng)], iter=ROUNDS, minit="matrix")[0]
-    return centres * unit
+        found = cluster.kmeans2(data, data[_far_apart(data, m, rng)], iter=ROUNDS, minit="matrix")[0]
+    centres: Float64 = found * unit
+    return centres
 
 
 def _far_apart(data: Float64, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
