@@ -1,6 +1,6 @@
 """Who is raced on tables: estimators of ours with their defaults, and peers with a search of what they need.
 
-Peers choose among lengthscales of 1, 2, 4, 8 and 16 times the usual one, which are those that ours choose among.
+Peers choose among lengthscales of 1, 2, 4, 8 and 16 times the usual one.
 """
 
 from __future__ import annotations
