@@ -13,6 +13,7 @@ from kernattn._runtime.checks import one_of
 from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_numbers, without_zeros
 from kernattn.sklearn._inputs import check_ridge, check_rows, check_weights, is_named
+from kernattn.sklearn._range import MARGIN, check_margin, hold, widen_range
 from kernattn.solvers import linear_model
 
 LOSSES = "huber", "poisson", "quantile"
@@ -48,6 +49,9 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         Whether a line, of columns in units of their deviations, is beside the kernel, as `FeatureRidge` takes it.
     metric : {None, "learned"}
         In which metric rows are, as `FeatureRidge` takes it, of the targets that choose a lengthscale.
+    margin : float or None
+        How far beyond the range of the targets a prediction may be, in widths of that range, as `FeatureRidge` takes
+        it. A mean of counts stays positive.
 
     Attributes
     ----------
@@ -59,6 +63,8 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         The metric that was learnt.
     n_iter_ : int
         Number of steps.
+    target_range_ : (2,) numpy.ndarray
+        The least and the largest target of rows that count.
 
     Examples
     --------
@@ -76,10 +82,12 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
     loss: str = "huber"
     quantile: float = 0.5
     epsilon: float = 1.35
+    margin: float | None = MARGIN
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit rows X (n, d) with targets y (n,); `sample_weight` (n,) says how often each counts."""
         one_of("loss", self.loss, LOSSES)
+        check_margin(self.margin)
         x, y = check_rows(self, X, y, y_numeric=True, reset=True, ensure_min_samples=2)
         x, y, weights = without_zeros(x, to_numpy64(y), check_weights(sample_weight, x))
         if self.ridge is not None:
@@ -87,12 +95,12 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         phi = draw_for_numbers(self, x, _judging_targets(y, weights, self.loss), weights)
         own = {"loss": self.loss, "quantile": self.quantile, "epsilon": self.epsilon}
         self._solve(linear_model, x, phi, y, weights, self.ridge, **own)
+        self.target_range_ = widen_range(None, y)
         return self
 
     def predict(self, X: Any) -> Any:
-        """Return predictions (n,) of rows X (n, d): means, or of "quantile" the quantile."""
-        x = self._check_new(X)
-        return self.solution_.predict(x)
+        """Return predictions (n,) of rows X (n, d), within `margin`: means, or of "quantile" the quantile."""
+        return hold(self.solution_.predict(self._check_new(X)), self.target_range_, self.margin)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
+from kernattn._arrays.namespaces import Float64
+from kernattn.sklearn._drawn import without_zeros
 from kernattn.sklearn._inputs import array_beside, check_targets
 from kernattn.sklearn._on_moments import LeastSquares
+from kernattn.sklearn._range import MARGIN, check_margin, hold, widen_range
 from kernattn.solvers import jackknife
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     r"""Ridge regression on features, :math:`\min_{w, b} \sum_i w_i |y_i - \phi(x_i)^T w - b|^2 + \lambda |w|^2`.
 
@@ -46,6 +51,10 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         or none where it is no better on rows left out. The kernel, and a line, are then of rows times its factor. A
         lengthscale is tuned as without it, but of fewer than 50 rows a column it is the one that was best with the
         metric. It takes one lengthscale, and no sparse rows.
+    margin : float or None
+        How far beyond the range of the targets that were fitted a prediction may be, in widths of that range: 0 or
+        more. A line beside a kernel goes on beyond all rows that were learnt from, and a single row far outside them
+        would else be predicted at random. None holds nothing.
 
     Attributes
     ----------
@@ -55,6 +64,8 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         The fit, with its penalty, its path and leverages.
     metric_ : kernattn.solvers.Metric or None
         The metric that was learnt; `feature_map_` is then a `Transformed` map, unless its form is "none".
+    target_range_ : (2,) or (2, c) numpy.ndarray
+        The least and the largest target of rows that count.
 
     Examples
     --------
@@ -67,9 +78,11 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     0.98
     """
 
+    margin: float | None = MARGIN
+
     def predict(self, X: Any) -> Any:
-        """Return predictions (n,) or (n, c) of rows X (n, d)."""
-        return self.solution_.predict(self._check_new(X))
+        """Return predictions (n,) or (n, c) of rows X (n, d), within `margin` of the targets' range."""
+        return hold(self.solution_.predict(self._check_new(X)), self.target_range_, self.margin)
 
     def predict_interval(self, X: Any, X_train: Any, y_train: Any, coverage: float = 0.9) -> Any:
         """Return jackknife+ intervals (low, high) of rows X (m, d), by `kernattn.solvers.jackknife`.
@@ -83,4 +96,9 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         return jackknife(solution, new, x=x, y=array_beside(x, y), coverage=coverage)
 
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
-        self._add(*check_targets(self, x, y, sample_weight, reset=first, **options), first)
+        check_margin(self.margin)
+        x, y, weights = check_targets(self, x, y, sample_weight, reset=first, **options)
+        self._add(x, y, weights, first)
+        counted: Float64 = without_zeros(x, y, weights)[1]
+        if len(counted):
+            self.target_range_: Float64 = widen_range(None if first else self.target_range_, counted)

@@ -1,0 +1,38 @@
+"""The range of the targets that were fitted, beyond which a line beside a kernel would go on without end."""
+
+from typing import Any
+
+import numpy as np
+
+from kernattn._arrays.namespaces import Array, Float64, constant, namespace
+from kernattn._runtime.checks import finite_number, shown
+from kernattn.errors import ParameterError
+
+MARGIN = 1.0  # widths of the range
+
+
+def check_margin(margin: Any) -> None:
+    """Refuse a margin that is no number of widths, 0 or more, nor None."""
+    if margin is not None and finite_number("margin", margin) < 0:
+        raise ParameterError(f"margin must be None, or 0 or more widths of the targets' range; got {shown(margin)}")
+
+
+def widen_range(before: Float64 | None, y: Float64) -> Float64:
+    """Return the least and the largest of targets (n,) or (n, c), and of those before: (2,) or (2, c)."""
+    found = np.stack([y.min(axis=0), y.max(axis=0)])
+    if before is None:
+        return found
+    return np.stack([np.minimum(before[0], found[0]), np.maximum(before[1], found[1])])
+
+
+def hold(predictions: Array, targets: Float64, margin: float | None) -> Array:
+    """Return predictions within a range, so many of its widths wider on either side."""
+    if margin is None:
+        return predictions
+    xp = namespace(predictions=predictions)
+    with np.errstate(over="ignore"):  # beyond its dtype, infinity holds nothing back
+        beyond = margin * targets[1] - margin * targets[0]
+        ends = np.asarray(targets[0] - beyond), np.asarray(targets[1] + beyond)
+        low, high = (constant(xp, end, predictions.dtype, predictions) for end in ends)
+    held: Array = xp.minimum(xp.maximum(predictions, low), high)
+    return held

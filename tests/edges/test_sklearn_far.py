@@ -1,0 +1,80 @@
+"""Regressors far from the rows that they have learnt: predictions stay within a margin of the targets' range."""
+
+import numpy as np
+import pytest
+
+from kernattn.errors import ParameterError
+from kernattn.sklearn import FeatureRegressor, FeatureRidge
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((200, 2))
+Y = X[:, 0] + 0.1 * RNG.standard_normal(200)
+FAR = np.array([[300.0, 0.0], [-300.0, 0.0], [0.1, 0.2]])
+WIDTH = Y.max() - Y.min()
+OF_COUNTS = {"loss": "poisson", "lengthscale": 1.0, "num_features": 16, "linear": True, "random_state": 0}
+
+
+def ridge(**given):
+    return FeatureRidge(num_features=16, linear=True, lengthscale=1.0, ridge=1.0, random_state=0, **given)
+
+
+@pytest.mark.parametrize("margin", [0, 0.5, 1.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_far_row_is_held_at_the_margin_and_no_other_is(margin, dtype):
+    fitted = ridge(margin=margin).fit(X, Y)
+    held, free = fitted.predict(FAR.astype(dtype)), fitted.solution_.predict(FAR.astype(dtype))
+    assert held.dtype == dtype
+    assert free[0] > 250
+    assert free[1] < -250
+    np.testing.assert_allclose(held[:2], [Y.max() + margin * WIDTH, Y.min() - margin * WIDTH], rtol=1e-6)
+    assert held[2] == free[2]
+
+
+def test_without_a_margin_the_line_goes_on():
+    fitted = ridge(margin=None).fit(X, Y)
+    np.testing.assert_array_equal(fitted.predict(FAR), fitted.solution_.predict(FAR))
+
+
+def test_each_target_has_a_range_of_its_own():
+    held = ridge().fit(X, np.stack([Y, 10 - 5 * Y], axis=1)).predict(FAR)
+    np.testing.assert_allclose(held[:2, 0], [Y.max() + WIDTH, Y.min() - WIDTH])
+    np.testing.assert_allclose(held[:2, 1], [10 - 5 * (Y.max() + WIDTH), 10 - 5 * (Y.min() - WIDTH)])
+
+
+def test_ranges_of_parts_merge_and_rows_that_do_not_count_have_none():
+    parts = ridge()
+    for rows in np.array_split(np.argsort(Y), 3):
+        parts.partial_fit(X[rows], Y[rows])
+    np.testing.assert_array_equal(parts.target_range_, [Y.min(), Y.max()])
+    parts.partial_fit(X[:2], np.array([1e9, -1e9]), sample_weight=np.zeros(2))
+    np.testing.assert_array_equal(parts.target_range_, [Y.min(), Y.max()])
+    weights = (Y < 1).astype(float)
+    np.testing.assert_array_equal(ridge().fit(X, Y, sample_weight=weights).target_range_, [Y.min(), Y[Y < 1].max()])
+
+
+def test_a_part_that_is_refused_leaves_the_range():
+    parts = ridge().partial_fit(X, Y)
+    with pytest.raises(ValueError, match="NaN"):
+        parts.partial_fit(X[:2], np.array([1e9, np.nan]))
+    np.testing.assert_array_equal(parts.target_range_, [Y.min(), Y.max()])
+
+
+def test_means_of_counts_are_held_and_stay_positive():
+    counts = RNG.poisson(np.exp(X[:, 0]))
+    fitted = FeatureRegressor(**OF_COUNTS).fit(X, counts)
+    held = fitted.predict(FAR)
+    assert held[0] == 2 * counts.max() - counts.min()
+    assert 0 < held[1] < 1e-3
+    assert FeatureRegressor(margin=None, **OF_COUNTS).fit(X, counts).predict(FAR)[0] > 1e6
+
+
+def test_ranges_beyond_float64_hold_nothing():
+    fitted = ridge(margin=1e300).fit(X, 1e10 * Y)
+    np.testing.assert_array_equal(fitted.predict(FAR), fitted.solution_.predict(FAR))
+
+
+@pytest.mark.parametrize("cls", [FeatureRidge, FeatureRegressor])
+@pytest.mark.parametrize("margin", [-1, np.nan, np.inf, "wide", True])
+def test_a_margin_is_a_number_of_widths_or_none(cls, margin):
+    with pytest.raises(ParameterError, match="margin must be"):
+        cls(margin=margin).fit(X, Y)
