@@ -100,7 +100,8 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
 
     def predict(self, X: Any) -> Any:
         """Return predictions (n,) of rows X (n, d), within `margin`: means, or of "quantile" the quantile."""
-        return hold(self.solution_.predict(self._check_new(X)), self.target_range_, self.margin)
+        x = self._check_new(X)
+        return hold(self.solution_.predict(x), self.target_range_, self.margin)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -82,7 +82,8 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
 
     def predict(self, X: Any) -> Any:
         """Return predictions (n,) or (n, c) of rows X (n, d), within `margin` of the targets' range."""
-        return hold(self.solution_.predict(self._check_new(X)), self.target_range_, self.margin)
+        x = self._check_new(X)
+        return hold(self.solution_.predict(x), self.target_range_, self.margin)
 
     def predict_interval(self, X: Any, X_train: Any, y_train: Any, coverage: float = 0.9) -> Any:
         """Return jackknife+ intervals (low, high) of rows X (m, d), by `kernattn.solvers.jackknife`.
