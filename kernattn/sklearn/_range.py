@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, constant, namespace
+from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64
 from kernattn._runtime.checks import finite_number, shown
 from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap, Linear, Transformed
+from kernattn.sklearn._inputs import array_beside
 
 MARGIN = 1.0  # widths of the range
 
@@ -17,19 +19,21 @@ def check_margin(margin: Any) -> None:
         raise ParameterError(f"margin must be None, or 0 or more widths of the targets' range; got {shown(margin)}")
 
 
-def widen_range(before: Float64 | None, y: Float64) -> Float64:
-    """Return the least and the largest of targets (n,) or (n, c), and of those before: (2,) or (2, c)."""
+def widen_range(before: Array | None, x: Array, y: Float64) -> Array:
+    """Return the least and the largest of targets (n,) or (n, c), and of those before, as an array of the kind of x."""
     found = np.stack([y.min(axis=0), y.max(axis=0)])
-    if before is None:
-        return found
-    return np.stack([np.minimum(before[0], found[0]), np.maximum(before[1], found[1])])
+    if before is not None:
+        known = to_numpy64(before)
+        found = np.stack([np.minimum(known[0], found[0]), np.maximum(known[1], found[1])])
+    return array_beside(x, found)
 
 
-def hold(predictions: Array, targets: Float64, margin: float | None) -> Array:
-    """Return predictions within a range, so many of its widths wider on either side."""
-    if margin is None:
+def hold(predictions: Array, phi: FeatureMap, target_range: Array, margin: float | None) -> Array:
+    """Return predictions within a range, so many of its widths wider on either side; those of a line alone stay."""
+    line = isinstance(phi.inner if isinstance(phi, Transformed) else phi, Linear)
+    if margin is None or line:
         return predictions
-    xp = namespace(predictions=predictions)
+    xp, targets = namespace(predictions=predictions), to_numpy64(target_range)
     with np.errstate(over="ignore"):  # beyond its dtype, infinity holds nothing back
         beyond = margin * targets[1] - margin * targets[0]
         ends = np.asarray(targets[0] - beyond), np.asarray(targets[1] + beyond)

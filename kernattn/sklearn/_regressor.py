@@ -63,7 +63,7 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         The metric that was learnt.
     n_iter_ : int
         Number of steps.
-    target_range_ : (2,) numpy.ndarray
+    target_range_ : (2,) array
         The least and the largest target of rows that count.
 
     Examples
@@ -95,13 +95,13 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         phi = draw_for_numbers(self, x, _judging_targets(y, weights, self.loss), weights)
         own = {"loss": self.loss, "quantile": self.quantile, "epsilon": self.epsilon}
         self._solve(linear_model, x, phi, y, weights, self.ridge, **own)
-        self.target_range_ = widen_range(None, y)
+        self.target_range_ = widen_range(None, x, y)
         return self
 
     def predict(self, X: Any) -> Any:
         """Return predictions (n,) of rows X (n, d), within `margin`: means, or of "quantile" the quantile."""
         x = self._check_new(X)
-        return hold(self.solution_.predict(x), self.target_range_, self.margin)
+        return hold(self.solution_.predict(x), self.feature_map_, self.target_range_, self.margin)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

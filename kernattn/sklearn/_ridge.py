@@ -7,7 +7,7 @@ from typing import Any
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from kernattn._arrays.namespaces import Float64
+from kernattn._arrays.namespaces import Array
 from kernattn.sklearn._drawn import without_zeros
 from kernattn.sklearn._inputs import array_beside, check_targets
 from kernattn.sklearn._on_moments import LeastSquares
@@ -54,7 +54,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     margin : float or None
         How far beyond the range of the targets that were fitted a prediction may be, in widths of that range: 0 or
         more. A line beside a kernel goes on beyond all rows that were learnt from, and a single row far outside them
-        would else be predicted at random. None holds nothing.
+        would else be predicted at random. A line alone is followed as far as it goes. None holds nothing.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         The fit, with its penalty, its path and leverages.
     metric_ : kernattn.solvers.Metric or None
         The metric that was learnt; `feature_map_` is then a `Transformed` map, unless its form is "none".
-    target_range_ : (2,) or (2, c) numpy.ndarray
+    target_range_ : (2,) or (2, c) array
         The least and the largest target of rows that count.
 
     Examples
@@ -83,7 +83,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     def predict(self, X: Any) -> Any:
         """Return predictions (n,) or (n, c) of rows X (n, d), within `margin` of the targets' range."""
         x = self._check_new(X)
-        return hold(self.solution_.predict(x), self.target_range_, self.margin)
+        return hold(self.solution_.predict(x), self.feature_map_, self.target_range_, self.margin)
 
     def predict_interval(self, X: Any, X_train: Any, y_train: Any, coverage: float = 0.9) -> Any:
         """Return jackknife+ intervals (low, high) of rows X (m, d), by `kernattn.solvers.jackknife`.
@@ -100,6 +100,6 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         check_margin(self.margin)
         x, y, weights = check_targets(self, x, y, sample_weight, reset=first, **options)
         self._add(x, y, weights, first)
-        counted: Float64 = without_zeros(x, y, weights)[1]
-        if len(counted):
-            self.target_range_: Float64 = widen_range(None if first else self.target_range_, counted)
+        x, y, _ = without_zeros(x, y, weights)
+        if len(y):
+            self.target_range_: Array = widen_range(None if first else self.target_range_, x, y)

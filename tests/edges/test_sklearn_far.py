@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import kernattn as ka
 from kernattn.errors import ParameterError
 from kernattn.sklearn import FeatureRegressor, FeatureRidge
 
@@ -32,6 +33,12 @@ def test_a_far_row_is_held_at_the_margin_and_no_other_is(margin, dtype):
 
 def test_without_a_margin_the_line_goes_on():
     fitted = ridge(margin=None).fit(X, Y)
+    np.testing.assert_array_equal(fitted.predict(FAR), fitted.solution_.predict(FAR))
+
+
+def test_a_line_alone_goes_on():
+    fitted = FeatureRidge(random_state=0).fit(X, Y)
+    assert isinstance(fitted.feature_map_, ka.features.Linear)
     np.testing.assert_array_equal(fitted.predict(FAR), fitted.solution_.predict(FAR))
 
 

@@ -457,7 +457,7 @@ def test_a_line_beside_the_kernel():
     y = x @ [1.0, -2.0, 3.0] + 0.1 * rng.standard_normal(60)
     far = 20 * x[:5]
     for linear in (True, None):
-        model = FeatureRidge(num_features=16, random_state=0, linear=linear).fit(x, y)
+        model = FeatureRidge(num_features=16, random_state=0, linear=linear, margin=None).fit(x, y)
         np.testing.assert_allclose(model.predict(far), far @ [1.0, -2.0, 3.0], rtol=0.02, atol=1.0)
     units = np.array([1e-6, 1.0, 1e6])
     given = {"estimator": "auto", "num_features": 16, "random_state": 0, "linear": True, "ridge": 1e-3}
