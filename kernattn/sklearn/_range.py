@@ -1,4 +1,4 @@
-"""The range of the targets that were fitted, beyond which a line beside a kernel would go on without end."""
+"""The range of the targets that were fitted, beyond which a line would go on without end."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64
 from kernattn._runtime.checks import finite_number, shown
 from kernattn.errors import ParameterError
-from kernattn.features import FeatureMap, Linear, Transformed
 from kernattn.sklearn._inputs import array_beside
 
 MARGIN = 1.0  # widths of the range
@@ -28,10 +27,9 @@ def widen_range(before: Array | None, x: Array, y: Float64) -> Array:
     return array_beside(x, found)
 
 
-def hold(predictions: Array, phi: FeatureMap, target_range: Array, margin: float | None) -> Array:
-    """Return predictions within a range, so many of its widths wider on either side; those of a line alone stay."""
-    line = isinstance(phi.inner if isinstance(phi, Transformed) else phi, Linear)
-    if margin is None or line:
+def hold(predictions: Array, target_range: Array, margin: float | None) -> Array:
+    """Return predictions within a range, so many of its widths wider on either side."""
+    if margin is None:
         return predictions
     xp, targets = namespace(predictions=predictions), to_numpy64(target_range)
     with np.errstate(over="ignore"):  # beyond its dtype, infinity holds nothing back

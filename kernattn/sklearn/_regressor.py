@@ -101,7 +101,7 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
     def predict(self, X: Any) -> Any:
         """Return predictions (n,) of rows X (n, d), within `margin`: means, or of "quantile" the quantile."""
         x = self._check_new(X)
-        return hold(self.solution_.predict(x), self.feature_map_, self.target_range_, self.margin)
+        return hold(self.solution_.predict(x), self.target_range_, self.margin)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

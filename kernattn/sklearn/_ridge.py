@@ -53,8 +53,8 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         metric. It takes one lengthscale, and no sparse rows.
     margin : float or None
         How far beyond the range of the targets that were fitted a prediction may be, in widths of that range: 0 or
-        more. A line beside a kernel goes on beyond all rows that were learnt from, and a single row far outside them
-        would else be predicted at random. A line alone is followed as far as it goes. None holds nothing.
+        more. A line goes on beyond all rows that were learnt from, and a single row far outside them, or a few rows to
+        learn from, would else make predictions without sense. None holds nothing, as trends may need it.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     def predict(self, X: Any) -> Any:
         """Return predictions (n,) or (n, c) of rows X (n, d), within `margin` of the targets' range."""
         x = self._check_new(X)
-        return hold(self.solution_.predict(x), self.feature_map_, self.target_range_, self.margin)
+        return hold(self.solution_.predict(x), self.target_range_, self.margin)
 
     def predict_interval(self, X: Any, X_train: Any, y_train: Any, coverage: float = 0.9) -> Any:
         """Return jackknife+ intervals (low, high) of rows X (m, d), by `kernattn.solvers.jackknife`.
