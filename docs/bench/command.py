@@ -48,7 +48,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--scaling", action="store_true", help="cpu: time and memory for n from 2^10 to 2^20, and their figure")
     add("--backward", action="store_true", help="with --scaling: forward and backward, to 2^18, with fitted slopes")
     add("--stream", action="store_true", help="cpu: moments of a file of rows: rate, peak memory, killed and resumed")
-    add("--rows", type=int, metavar="N", help="with --stream: rows of --dim columns (default: 10000000)")
+    add(
+        "--rows",
+        type=int,
+        metavar="N",
+        help="with --stream: rows of --dim columns (default: 10000000); tables: learn from no more than these",
+    )
     add("--page", type=Path, metavar="FILE.md", help="cpu: make the tables of a page anew, all its runs in one go")
     add("--seeds", type=int, default=5, metavar="S", help="tables: splits of each (default: %(default)s)")
     add("--models", nargs="+", metavar="NAME", help="tables: contestants to race (default: all)")

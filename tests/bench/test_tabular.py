@@ -87,7 +87,7 @@ def small(monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((90, 2))
     table = sources.Table("t", False, lambda: (x, x[:, 0]))
-    monkeypatch.setattr(races, "tables", lambda: {"t": table})
+    monkeypatch.setattr(races, "tables", lambda most: {"t": table._replace(rows=most or table.rows)})
     contestants = {
         "line": REGRESSORS["line"],
         "mean": Contestant(lambda x, y, seed: Mean(y)),
@@ -148,6 +148,20 @@ def test_the_command_writes_rows_and_a_page(tmp_path, capsys):
     assert "0.2500" in capsys.readouterr().out
     run(parser().parse_args([*words[:-2], "--anew"]))
     assert "0.2500" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("small")
+def test_fewer_rows_have_a_table_and_a_file_of_their_own(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- table: tables-regression -->\n<!-- end -->\n<!-- table: tables-20-regression -->\n<!-- end -->\n"
+    )
+    words = ["bench", "tables", "--models", "line", "--seeds", "1", "--rows", "20"]
+    run(parser().parse_args([*words, "--out", str(tmp_path), "--page", str(page)]))
+    assert [row["rows"] for row in json.loads((tmp_path / "tables-20.json").read_text())] == [20]
+    first, second = page.read_text().split("tables-20")
+    assert "| line |" in second
+    assert "| line |" not in first
 
 
 def test_every_contestant_and_table_has_a_name():

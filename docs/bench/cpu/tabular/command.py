@@ -18,7 +18,6 @@ from bench.cpu.tabular.sources import tables
 from kernattn._runtime.checks import positive_integer
 from kernattn._runtime.files import replace_text
 
-FILE = "tables.json"
 _MARKED = re.compile(r"<!-- table: (tables\S*|machine) -->\n(.*?)<!-- end -->", re.DOTALL)
 
 
@@ -31,20 +30,24 @@ def run_tables(options: argparse.Namespace) -> None:
         print(*tables(), "", *known_models(), sep="\n")
         return
     seeds = positive_integer("--seeds", options.seeds)
-    kept = _kept(options.out, (options.models or known_models()) if options.anew else ())
+    most = None if options.rows is None else positive_integer("--rows", options.rows)
+    name = "tables" if most is None else f"tables-{most}"
+    file = None if options.out is None else options.out / f"{name}.json"
+    kept = _kept(file, (options.models or known_models()) if options.anew else ())
 
     def report(rows: list[dict[str, Any]]) -> None:
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
-            replace_text(options.out / FILE, json.dumps(rows, indent=0) + "\n")
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_text(file, json.dumps(rows, indent=0) + "\n")
         print(f"{len(rows)} rows; {rows[-1]['table']}, seed {rows[-1]['seed']}", file=sys.stderr, flush=True)
 
-    rows = race(options.cases, options.models, seeds, kept, report)
-    made = parts(rows)
+    rows = race(options.cases, options.models, seeds, kept, report, most)
+    made = parts(rows, name)
     if options.page is None:
         print(*made.values(), sep="\n\n")
         return
-    made["machine"] = f"{datetime.now(UTC):%Y-%m-%d}. {DEVICE.machine()}."
+    if most is None:
+        made["machine"] = f"{datetime.now(UTC):%Y-%m-%d}. {DEVICE.machine()}."
     text = options.page.read_text(encoding="utf-8")
 
     def filled(match: re.Match[str]) -> str:
@@ -54,9 +57,9 @@ def run_tables(options: argparse.Namespace) -> None:
     replace_text(options.page, _MARKED.sub(filled, text))
 
 
-def _kept(folder: Path | None, again: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows of a folder, but those of contestants that are raced again."""
-    if folder is None or not (folder / FILE).exists():
+def _kept(file: Path | None, again: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows of a file, but those of contestants that are raced again."""
+    if file is None or not file.exists():
         return []
-    rows: list[dict[str, Any]] = json.loads((folder / FILE).read_text())
+    rows: list[dict[str, Any]] = json.loads(file.read_text())
     return [row for row in rows if row["model"] not in again]

@@ -29,12 +29,14 @@ def race(
     seeds: int,
     kept: Iterable[Row],
     report: Callable[[list[Row]], None],
+    most: int | None = None,
 ) -> list[Row]:
     """Return a row for each table, seed and contestant; rows that are kept are not measured again.
 
-    One seed is raced on all tables before the next. `report` is told all rows so far after each.
+    One seed is raced on all tables before the next. `report` is told all rows so far after each. `most` is how many
+    rows of a table are learnt from at most.
     """
-    known = tables()
+    known = tables(most)
     chosen = list(known) if names is None else names
     wanted = known_models() if models is None else models
     _check("tables", chosen, known)

@@ -29,15 +29,15 @@ SUMMARY = (
 )
 
 
-def parts(rows: Sequence[Row]) -> dict[str, str]:
+def parts(rows: Sequence[Row], title: str = "tables") -> dict[str, str]:
     """Return tables by name: regression and classes, over all tables and one by one."""
     found = {}
     for name, classes, contestants in (("regression", False, REGRESSORS), ("classes", True, CLASSIFIERS)):
         of = [row for row in rows if row["classes"] is classes]
         models = [model for model in contestants if any(row["model"] == model for row in of)]
         if models:
-            found[f"tables-{name}"] = table(summary(of, models, classes), _summary_columns(classes))
-            found[f"tables-{name}-each"] = table(each(of, models, classes), _columns(models, classes))
+            found[f"{title}-{name}"] = table(summary(of, models, classes), _summary_columns(classes))
+            found[f"{title}-{name}-each"] = table(each(of, models, classes), _columns(models, classes))
     return found
 
 

@@ -59,8 +59,8 @@ class Split(NamedTuple):
     new_y: Any
 
 
-def tables() -> dict[str, Table]:
-    """Return all tables by name: a table of classes has its target behind a colon."""
+def tables(rows: int | None = None) -> dict[str, Table]:
+    """Return all tables by name, to learn from so many rows at most: one of classes has its target behind a colon."""
     found = [Table("diabetes", False, partial(_of_sklearn, "diabetes"))]
     found += [Table(name, True, partial(_of_sklearn, name)) for name in ("breast_cancer", "digits", "iris", "wine")]
     for text, classes in ((REGRESSION, False), (CLASSES, True)):
@@ -68,7 +68,8 @@ def tables() -> dict[str, Table]:
             name, target = entry.split()
             found.append(Table(f"{name}: {target}", classes, partial(_of_r, name, target, classes)))
     found += [Table(name, False, partial(_of_studies, load), MORE) for name, load in LARGE.items()]
-    return {table.name: table for table in found}
+    most = [table.rows if rows is None else min(rows, table.rows) for table in found]
+    return {table.name: table._replace(rows=limit) for table, limit in zip(found, most, strict=True)}
 
 
 def split(table: Table, seed: int) -> Split:
