@@ -57,7 +57,8 @@ class Favor:
     Attributes
     ----------
     num_features, estimator, projection, seed : object
-        As `register` takes them; the seed is that of all draws. Models that were saved with others have theirs.
+        As `register` takes them; the seed is that of all draws, and 0 of a map without one. Models that were saved with
+        others have theirs.
     beside : str
         The name of the data or of the map that it was given, under which a model's config refers to it.
     draws : int

@@ -16,7 +16,7 @@ from kernattn.features import FeatureMap
 from kernattn.huggingface._attention import Favor, exact_attention
 from kernattn.huggingface._beside import FIXED, MAP, SHAPED, chosen, keep_data, keep_map
 from kernattn.huggingface._masks import make_key_mask
-from kernattn.huggingface._settings import DEFAULTS, Settings
+from kernattn.huggingface._settings import DEFAULTS, Settings, is_drawn
 
 
 @old_arguments(seed="rng")
@@ -41,8 +41,9 @@ def register(
     changed.
 
     A model's config keeps number of features, estimator, projection, seed and redraws, and the name of the data or the
-    map. A model that is loaded has those that it was saved with, and whatever is given here must be the same: else its
-    first call raises an error. So it does where the data or the map are not given again.
+    map; of a map without a draw, such as "elu1" and `phi`, its name alone. A model that is loaded has those that it was
+    saved with, and whatever is given here must be the same: else its first call raises an error. So it does where the
+    data or the map are not given again. A map without a draw takes any `rng` of here.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def register(
         m,
         DEFAULTS.estimator if estimator is None else estimator,
         projection,
-        seed,
+        seed if is_drawn(estimator) else DEFAULTS.seed,
         tuple(name for name in Settings._fields if name in said),
         beside,
     )

@@ -9,6 +9,7 @@ from torch import nn
 from kernattn._arrays.graphs import in_a_graph
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
+from kernattn.huggingface._beside import FIXED, MAP
 
 NOTED = "kernattn"  # the attribute of a config
 
@@ -23,8 +24,15 @@ class Settings(NamedTuple):
     draws: int
     beside: str = ""  # the name of data or of a map, which a config does not hold
 
+    @property
+    def noted(self) -> dict[str, Any]:
+        """What a config holds of them."""
+        return {name: getattr(self, name) for name in (self._fields if is_drawn(self.estimator) else UNDRAWN)}
+
 
 DEFAULTS = Settings(256, "positive", "orthogonal", 0, 0)
+UNDRAWN = "estimator", "beside"
+"""What a config holds of a map without a draw: no seed, which would differ from process to process and say nothing."""
 
 _TOLD = {"seed": "rng", "beside": "data or phi"}
 
@@ -33,11 +41,11 @@ class Note(dict[str, Any]):
     """Settings that a registration of this process wrote; those of a file are a plain dict."""
 
     def __init__(self, settings: Settings, by: int, seen: int, loaded: bool) -> None:
-        super().__init__(settings._asdict())
+        super().__init__(settings.noted)
         self.by, self.seen, self.loaded = by, seen, loaded  # whose it is, and how many redraws that had had
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Note:
-        return Note(Settings(**self), self.by, self.seen, self.loaded)
+        return Note(_read(self), self.by, self.seen, self.loaded)
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)  # a pickled model is one of a file
@@ -60,17 +68,23 @@ def settle(module: nn.Module, by: int, said: tuple[str, ...], *given: Any) -> Se
         return settings
     file = _read(before)
     since = settings.draws - before.seen if isinstance(before, Note) and before.by == by else 0
-    other = [name for name in said if getattr(settings, name) != getattr(file, name)]
+    drawn = is_drawn(file.estimator)
+    other = [name for name in said if getattr(settings, name) != getattr(file, name) and (drawn or name != "seed")]
     if other:
-        have, told = (_arguments(x, other) for x in (file, settings))
+        has = other if drawn else [name for name in other if name in UNDRAWN] or ["estimator"]
         raise ParameterError(
-            f"this model was saved with attention by kernattn of {have}, and register() was told {told}: what the "
-            "model learnt fits its own. Leave them out of register(), or set model.config.kernattn = None to train "
-            "with others"
+            f"this model was saved with attention by kernattn of {_arguments(file, has)}, and register() was told "
+            f"{_arguments(settings, other)}: what the model learnt fits its own. Leave them out of register(), or set "
+            "model.config.kernattn = None to train with others"
         )
     now = file._replace(draws=file.draws + since)
     setattr(config, NOTED, Note(now, by, settings.draws, loaded=True))
     return now
+
+
+def is_drawn(estimator: Any) -> bool:
+    """Say whether features of this name have a draw, which follows from a seed."""
+    return estimator != MAP and estimator not in tuple(FIXED)
 
 
 def _arguments(settings: Settings, names: list[str]) -> str:
@@ -80,12 +94,15 @@ def _arguments(settings: Settings, names: list[str]) -> str:
 def _read(noted: Any) -> Settings:
     """Return the settings that a config has, or raise."""
     kinds = {name: type(value) for name, value in DEFAULTS._asdict().items()}
-    if isinstance(noted, dict):
-        noted = {"beside": "", **noted}  # files of before have none
-    whole = isinstance(noted, dict) and noted.keys() == kinds.keys()
-    if not whole or any(type(noted[name]) is not kind for name, kind in kinds.items()):
+    given = noted
+    if isinstance(given, dict):
+        given = {"beside": "", **given}  # files of before have none
+        if not is_drawn(given.get("estimator")):
+            given = DEFAULTS._asdict() | {name: given[name] for name in UNDRAWN}  # files of before have a seed, too
+    whole = isinstance(given, dict) and given.keys() == kinds.keys()
+    if not whole or any(type(given[name]) is not kind for name, kind in kinds.items()):
         raise ParameterError(
             f"the model's config must have {', '.join(kinds)} under {NOTED!r}, as attention by kernattn writes them; "
             f"got {shown(noted)}: set model.config.kernattn = None to go on without"
         )
-    return Settings(**noted)
+    return Settings(**given)

@@ -1,5 +1,8 @@
 """Attention of models by maps without a draw, by maps that were given, and by data: what their configs hold of it."""
 
+import copy
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -44,6 +47,29 @@ def test_elu1_by_name(tmp_path):
         register(estimator="elu1").redraw()
     register(estimator="positive")
     with pytest.raises(ParameterError, match=r"of estimator='elu1',.* told estimator='positive'"):
+        answers(loaded(made, tmp_path), "kernattn_favor", x)
+
+
+@pytest.mark.parametrize("given", [{"estimator": "elu1"}, {"estimator": "relu"}, {"phi": GIVEN}])
+def test_a_config_holds_no_seed_of_a_map_without_a_draw(tmp_path, given):
+    """Random, it told two files of one model apart; a file of before has one, and neither is compared."""
+    made, x, wanted = saved(tmp_path, **given)
+    noted = json.loads((tmp_path / "config.json").read_text())["kernattn"]
+    assert noted == {"estimator": given.get("estimator", "map"), "beside": noted["beside"]}
+    register(**given)
+    assert torch.equal(answers(made, "kernattn_favor", x), wanted)
+    before = {"num_features": 24, "projection": "orthogonal", "seed": 2**60, "draws": 0}
+    for file in (noted, before | noted):
+        made.config.kernattn = file
+        made.save_pretrained(tmp_path)
+        for again in ({}, {"rng": 7}, given):
+            register(**again)
+            again = copy.deepcopy(loaded(made, tmp_path))
+            assert torch.equal(answers(again, "kernattn_favor", x), wanted)
+            assert torch.equal(answers(copy.deepcopy(again), "kernattn_favor", x), wanted)
+            assert again.config.kernattn == noted
+    register(8)
+    with pytest.raises(ParameterError, match="of estimator='(elu1|relu|map)', and register.* told num_features=8"):
         answers(loaded(made, tmp_path), "kernattn_favor", x)
 
 
