@@ -174,6 +174,15 @@ class Intersection(_Pair):
         return tuple(kept(part, sees_b) for part in a)
 
 
+def check_one_axis_of_heads(name: str, lead: tuple[int, ...]) -> None:
+    """Raise where leading axes are more than one of heads: which of them tells sequences apart is not known."""
+    if any(size != 1 for size in lead[:-1]):
+        raise ParameterError(
+            f"{name} must have one leading axis, of heads; got leading axes {lead} (where sequences differ, let them "
+            "be heads: reshape queries, keys and values to (batch * heads, n, d), and repeat what their heads share)"
+        )
+
+
 def _pair_heads(a: tuple[T, ...], b: tuple[T, ...]) -> Iterator[tuple[T, T]]:
     """Yield what two patterns have for each head, one of theirs for all."""
     if 1 != len(a) != len(b) != 1:

@@ -15,7 +15,7 @@ from kernattn._plans.parts import SIDE, Part, freeze, pack_words, visits_of
 from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import positive_integer
 from kernattn.attention._check import check_arrays
-from kernattn.attention.patterns._base import Pattern
+from kernattn.attention.patterns._base import Pattern, check_one_axis_of_heads
 from kernattn.attention.patterns._intervals import Integers, Sees
 from kernattn.errors import ParameterError, ShapeError
 
@@ -181,9 +181,9 @@ def lsh(x: Array, *, rotations: Array, chunk: int, key_mask: Array | None = None
 
     Parameters
     ----------
-    x : (..., l, d) array
-        The tokens, queries and keys alike, of any library. All leading axes together are the heads of the pattern,
-        which attention wants as its last leading axis; each has an order of its own.
+    x : (l, d) or (heads, l, d) array
+        The tokens, queries and keys alike, of any library. Attention wants the heads as its last leading axis; each
+        has an order of its own. Further leading axes must be 1.
     rotations : (rounds, d, buckets // 2) array
         A matrix R for each round, drawn from the normal law as a rule; of the library of x, or of NumPy.
     chunk : int
@@ -213,6 +213,7 @@ def lsh(x: Array, *, rotations: Array, chunk: int, key_mask: Array | None = None
            [0, 1, 0, 1]])
     """
     check_arrays("x", x, key_mask=key_mask)
+    check_one_axis_of_heads("x", tuple(x.shape[:-2]))
     chunk = positive_integer("chunk", chunk)
     tokens, matrices = on_host("x", x), _check_rotations(rotations, x)
     (*lead, length, _), rounds = tokens.shape, len(matrices)

@@ -13,7 +13,7 @@ from kernattn._arrays.namespaces import dtype_name, namespace, on_host
 from kernattn._plans.parts import Part, dense, kept
 from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import MOST, array_of, shown
-from kernattn.attention.patterns._base import Pattern, make_plan
+from kernattn.attention.patterns._base import Pattern, check_one_axis_of_heads, make_plan
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
 from kernattn.attention.patterns._intervals import Head, Integers, Intervals, Sees, whole_rows
 from kernattn.errors import ParameterError
@@ -75,9 +75,9 @@ def from_mask(mask: Any) -> Pattern:
 
     Parameters
     ----------
-    mask : (n, l) or (..., n, l) bool array
-        True where query i sees key j, of any library; its numbers must be known. All leading axes together are the
-        heads of the pattern, which attention wants as its last leading axis.
+    mask : (n, l) or (heads, n, l) bool array
+        True where query i sees key j, of any library; its numbers must be known. Attention wants the heads as its last
+        leading axis. Further leading axes must be 1: where sequences differ, let them be heads.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def from_mask(mask: Any) -> Pattern:
     Raises
     ------
     ParameterError
-        If it is no such array; by `plan`, for other tokens.
+        If it is no such array, or has more leading axes; by `plan`, for other tokens.
 
     Examples
     --------
@@ -103,8 +103,9 @@ def from_mask(mask: Any) -> Pattern:
     if dtype != "bool" or given.ndim < 2 or 0 in given.shape:
         added = "; of one that is added to scores, give mask == 0" if "float" in dtype else ""
         raise ParameterError(
-            f"mask must be bool (n, l) or (..., n, l), True where a query sees a key; got {shown(mask)}{added}"
+            f"mask must be bool (n, l) or (heads, n, l), True where a query sees a key; got {shown(mask)}{added}"
         )
+    check_one_axis_of_heads("mask", tuple(given.shape[:-2]))
     own = np.array(on_host("mask", given)).reshape(-1, *given.shape[-2:])
     own.setflags(write=False)
     return Mask(own)
@@ -115,9 +116,9 @@ def from_intervals(low: Any, high: Any) -> Pattern:
 
     Parameters
     ----------
-    low, high : (n,) or (..., n) integer array
+    low, high : (n,) or (heads, n) integer array
         Where the stretch of each query begins and ends; ends may lie outside the keys, and an empty stretch sees
-        nothing. All leading axes together are the heads of the pattern, the last leading axis of attention.
+        nothing. Heads are the last leading axis of attention; further leading axes must be 1.
 
     Returns
     -------
@@ -127,7 +128,7 @@ def from_intervals(low: Any, high: Any) -> Pattern:
     Raises
     ------
     ParameterError
-        If they are no integers, or of two shapes; by `plan`, for more queries.
+        If they are no integers, of two shapes, or have more leading axes; by `plan`, for more queries.
 
     Examples
     --------
@@ -139,7 +140,10 @@ def from_intervals(low: Any, high: Any) -> Pattern:
     """
     ends = [array_of(x) for x in (low, high)]
     if any(x.dtype.kind not in "iu" or x.ndim < 1 or x.size == 0 for x in ends) or ends[0].shape != ends[1].shape:
-        raise ParameterError(f"low and high must be integers of one shape (..., n); got {shown(low)} and {shown(high)}")
+        raise ParameterError(
+            f"low and high must be integers of one shape (n,) or (heads, n); got {shown(low)} and {shown(high)}"
+        )
+    check_one_axis_of_heads("low and high", ends[0].shape[:-1])
     own = [np.array(np.minimum(x, np.int64(MOST)), np.int64).reshape(-1, x.shape[-1]) for x in ends]
     for x in own:
         x.setflags(write=False)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernattn._runtime.checks import array_of, shown
-from kernattn.attention.patterns._base import Pattern
+from kernattn.attention.patterns._base import Pattern, check_one_axis_of_heads
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
 from kernattn.attention.patterns._intervals import Head, Integers, Intervals, rows_at, whole_number, whole_rows
 from kernattn.errors import ParameterError
@@ -112,9 +112,8 @@ def documents(ids: Any) -> Pattern:
 
     Parameters
     ----------
-    ids : (l,) or (..., l) sequence or array of int
-        The document of each token. All leading axes together are the heads of the pattern, which attention wants as its
-        last leading axis.
+    ids : (l,) or (heads, l) sequence or array of int
+        The document of each token. Attention wants the heads as its last leading axis; further leading axes must be 1.
 
     Returns
     -------
@@ -124,7 +123,7 @@ def documents(ids: Any) -> Pattern:
     Raises
     ------
     ParameterError
-        If they are no such integers; by `plan`, for another number of tokens.
+        If they are no such integers, or have more leading axes; by `plan`, for another number of tokens.
 
     Examples
     --------
@@ -136,5 +135,6 @@ def documents(ids: Any) -> Pattern:
     """
     array = array_of(ids)
     if array.ndim < 1 or array.size == 0 or array.dtype.kind not in "iu":
-        raise ParameterError(f"ids must be integers (l,) or (..., l), one for each token; got {shown(ids)}")
+        raise ParameterError(f"ids must be integers (l,) or (heads, l), one for each token; got {shown(ids)}")
+    check_one_axis_of_heads("ids", array.shape[:-1])
     return Documents(tuple(map(tuple, array.reshape(-1, array.shape[-1]).tolist())))
