@@ -9,7 +9,6 @@ from torch import Tensor
 
 from kernattn._arrays.namespaces import accumulation_dtype
 from kernattn.attention import GatedState, gated_linear_attention
-from kernattn.huggingface._packed import segments
 
 
 def forward(
@@ -19,7 +18,7 @@ def forward(
     attention_mask: Tensor | None = None,
     past_key_values: Any = None,
     cache: Any = None,
-    cu_seq_lens_q: Tensor | None = None,
+    seq_idx: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
     """Return a layer's output and the state after it, which the cache keeps in the dtype in which sums run."""
@@ -32,7 +31,7 @@ def forward(
     cache = past_key_values if cache is None else cache  # its name until transformers 5.24
     before = None if cache is None else cache.get_linear_cache(layer.layer_idx)
     state = None if before is None else GatedState(before.to(wide))
-    g, ids = -layer.slope_rate[..., 0].to(wide), segments(cu_seq_lens_q)
+    g, ids = -layer.slope_rate[..., 0].to(wide), None if seq_idx is None else seq_idx[:, None]
     out, (after,) = gated_linear_attention(q, k, v, g=g, scale=1.0, state=state, segment_ids=ids)
     if cache is not None:
         cache.set_linear_cache(layer.layer_idx, after)

@@ -23,4 +23,4 @@ def named_arguments(named: set[str], kwargs: dict[str, Any]) -> dict[str, Any] |
         return given | {"cu_seqlens": bounds}
     if "seq_idx" in named:
         return given | ({"seq_idx": segments(bounds)} if given.get("seq_idx") is None else {})
-    return given if kwargs.get("seq_idx") is None or "cu_seq_lens_q" in given else None
+    return given if kwargs.get("seq_idx") is None else None

@@ -235,6 +235,9 @@ def test_packed_texts_do_not_see_each_other(family):
         alone = [model(part, use_cache=False).logits for part in TOKENS[:1].split(lengths, 1)]
         for more in ({}, {"seq_idx": ids}):
             near(model(TOKENS[:1], use_cache=False, **packed, **more).logits, torch.cat(alone, 1))
+        if family in ("Bamba", "MiniMax"):
+            given = {"seq_idx": ids, "position_ids": packed["position_ids"]}
+            near(model(TOKENS[:1], use_cache=False, **given).logits, torch.cat(alone, 1))
 
 
 def test_packed_texts_that_nobody_tells_a_rule_of_are_refused():
