@@ -14,6 +14,7 @@ from kernattn.features import FeatureMap
 from kernattn.kernels import Stationary, usual_lengthscale
 from kernattn.sklearn._candidates import FEATURES, SAME, Candidate, line_of, line_to_try, on_one_thread, times_longer
 from kernattn.sklearn._on_landmarks import Judge
+from kernattn.solvers._conjugate_gradients import units_of
 from kernattn.solvers._digests import distinct
 from kernattn.solvers._tune import OBJECTIVES, Search, search_lengthscales
 
@@ -118,6 +119,7 @@ def _distinct(x: Array, y: Float64, weights: Float64 | None) -> _Seen:
     most = min(ROWS, max(FEW, DENSE // x.shape[1])) if is_sparse(x) else ROWS
     first, which = distinct(x)
     columns = y.reshape(len(y), -1)
+    columns = columns / units_of(columns)
     shares = np.ones(len(y)) if weights is None else weights / weights.max()
     sums = np.stack([np.bincount(which, shares * column)[:most] for column in columns.T], axis=1)
     counts = np.bincount(which, shares)[:most, None]

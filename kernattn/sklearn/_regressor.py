@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from kernattn._arrays.namespaces import Float64, to_numpy64
+from kernattn._arrays.units import in_units, unit_of
 from kernattn._runtime.checks import one_of
 from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_numbers, without_zeros
@@ -113,6 +114,8 @@ def _judging_targets(y: Float64, weights: Float64 | None, loss: str) -> Float64:
     """Return the targets by which squared errors choose a lengthscale."""
     if loss == "poisson":
         return np.sqrt(np.maximum(y, 0.0))
-    median = np.quantile(y, 0.5, weights=weights, method="inverted_cdf")
-    deviation = np.average(np.abs(y - median), weights=weights)
+    y = in_units(y, unit_of(y))
+    shares = None if weights is None else in_units(weights, unit_of(weights))
+    median = np.quantile(y, 0.5, weights=shares, method="inverted_cdf")
+    deviation = np.average(np.abs(y - median), weights=shares)
     return np.clip(y, median - FAR * deviation, median + FAR * deviation)

@@ -266,3 +266,61 @@ def test_blocks():
         ka.solvers.linear_model([], PHI, loss="huber", penalty=1.0)
     with pytest.raises(ParameterError, match="penalty must be given where x comes in blocks; got None"):
         ka.solvers.linear_model([(X, REAL)], PHI, loss="huber")
+
+
+@pytest.mark.parametrize("level", [1.0, 3.0])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("penalty", [0.1, None])
+def test_counts_that_are_all_alike_are_fitted(level, intercept, penalty):
+    """The sum is 0 at the mean: it was divided by."""
+    fit = solve("poisson", y=np.full(400, level), penalty=penalty, intercept=intercept)
+    assert fit.converged
+    if intercept or level == 1:
+        np.testing.assert_allclose(fit.predict(X), level, rtol=1e-12)
+
+
+FAR_UNITS = 2.0**-900, 2.0**900  # whose squares are beyond float64
+
+
+@pytest.mark.parametrize("unit", FAR_UNITS)
+@pytest.mark.parametrize("penalty", [0.1, None])
+@pytest.mark.parametrize("loss", Y)
+def test_units_of_weights_do_not_matter(loss, penalty, unit):
+    x, options = X[:60], {"y": Y[loss][:60], "weights": 1 + W[:60], "tolerance": 1e-6}
+    wanted = solve(loss, x, penalty=penalty, **options)
+    options["weights"] = options["weights"] * unit
+    with np.errstate(all="raise", under="ignore"):
+        got = solve(loss, x, penalty=None if penalty is None else penalty * unit, **options)
+    np.testing.assert_allclose(got.penalty / unit, wanted.penalty, rtol=1e-12)
+    np.testing.assert_allclose(got.scores(x), wanted.scores(x), rtol=1e-8, atol=1e-9)
+    assert got.converged
+
+
+@pytest.mark.parametrize("unit", FAR_UNITS)
+@pytest.mark.parametrize("penalty", [0.1, None])
+@pytest.mark.parametrize("loss", ["huber", "quantile", "poisson"])
+def test_units_of_targets_do_not_matter(loss, penalty, unit):
+    """Those of counts are an intercept, and weights."""
+    x, y, counts = X[:60], Y[loss][:60], loss == "poisson"
+    wanted = solve(loss, x, y=y, penalty=penalty)
+    given = None if penalty is None else penalty * unit if counts else penalty / unit
+    with np.errstate(all="raise", under="ignore"):
+        got = solve(loss, x, y=y * unit, penalty=given)
+    scores = got.scores(x) - np.log(unit) if counts else got.scores(x) / unit
+    np.testing.assert_allclose(scores, wanted.scores(x), rtol=1e-8, atol=1e-7 if counts else 1e-9)
+    np.testing.assert_allclose(got.scale / unit, wanted.scale, rtol=1e-8)
+
+
+def test_a_fit_beyond_float64_is_refused():
+    small = ka.features.linear(np.full(3, 20.0), np.zeros(3))
+    with pytest.raises(ParameterError, match="y must be smaller"):
+        ka.solvers.linear_model(X, small, y=2e307 * X[:, 0], loss="huber", penalty=1e-307, weights=np.full(400, 1e3))
+
+
+@pytest.mark.parametrize("loss", ["huber", "poisson"])  # others turn corners by the last digits
+def test_a_weight_is_as_many_copies(loss):
+    times = W.astype(int)
+    options = {"y": Y[loss], "penalty": 0.1, "tolerance": 1e-6}
+    wanted = solve(loss, np.repeat(X, times, axis=0), **options | {"y": np.repeat(Y[loss], times)})
+    got = solve(loss, weights=W, **options)
+    np.testing.assert_allclose(got.scores(X), wanted.scores(X), rtol=1e-8, atol=1e-9)

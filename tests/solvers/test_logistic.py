@@ -226,3 +226,15 @@ def test_the_sum_cannot_fall_by_more_than_the_tolerance(seed):
         return np.sum(np.logaddexp(0, np.where(y, -scores, scores))) + 0.5e-3 * np.sum(fit.weights**2)
 
     assert total(1e-6) <= total(1e-14) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("penalty", [0.3, None])
+def test_units_of_weights_do_not_matter_and_weights_are_copies(penalty):
+    times = np.random.default_rng(8).integers(0, 4, len(X))
+    whole = ka.solvers.logistic(np.repeat(X, times, axis=0), PHI, y=np.repeat(THREE, times), penalty=penalty)
+    for unit in (1.0, 2.0**-900, 2.0**900):
+        given = None if penalty is None else penalty * unit
+        with np.errstate(all="raise", under="ignore"):
+            fit = ka.solvers.logistic(X, PHI, y=THREE, weights=times * unit, penalty=given)
+        np.testing.assert_allclose(fit.penalty / unit, whole.penalty, rtol=1e-10)
+        np.testing.assert_allclose(fit.scores(X), whole.scores(X), rtol=1e-10 if unit == 1 else 1e-3, atol=1e-3)

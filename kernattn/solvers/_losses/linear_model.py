@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, Float64, frozen, namespace, to_numpy64
 from kernattn._arrays.plain import quiet
+from kernattn._arrays.units import in_units, unit_of
 from kernattn._runtime.checks import (
     boolean,
     finite_number,
@@ -32,6 +33,7 @@ from kernattn.solvers._losses.penalty import choose_penalty
 from kernattn.solvers._losses.quasi_newton import ROUGHLY, Fit, Problem, minimise, some_of
 from kernattn.solvers._losses.scored import Scored
 from kernattn.solvers._losses.sweeps import Sweeps
+from kernattn.solvers._losses.units import penalty_in_units
 
 SMOOTHLY = 1e-4  # tolerance of a quantile's smooth fit
 LOSSES = "huber", "poisson", "quantile", "squared_hinge"
@@ -84,7 +86,8 @@ class LinearModel(Scored):
         """Return quantiles or means f(x), means of counts e^f(x) in the dtype of x, or labels on the host, (..., n)."""
         scores = self.scores(x, backend=backend)
         if not len(self.classes):
-            return namespace(scores=scores).exp(scores) if self.loss == "poisson" else scores
+            with np.errstate(over="ignore", under="ignore"):  # means beyond the dtype are infinite
+                return namespace(scores=scores).exp(scores) if self.loss == "poisson" else scores
         return likeliest(self.classes, to_numpy64(scores))
 
 
@@ -164,7 +167,7 @@ def linear_model(
     ------
     ParameterError
         If a number is not allowed, blocks come without a penalty or can be walked once, rows or weights are not finite,
-        no weight is above 0, counts are negative or all 0, or labels are of one class.
+        no weight is above 0, counts are negative or all 0, labels are of one class, or the fit is beyond float64.
     ShapeError, DTypeError, EmptyInputError
         If arrays do not fit.
 
@@ -200,7 +203,10 @@ def linear_model(
         penalty = choose_penalty(x, targets, rows.weights, phi, made, bool(intercept), backend)
     size = phi.num_features_of(next(blocks())[0].shape[1])
     with bar("linear_model", progress, unit="pass") as shown_passes:
-        sums = (Problem(rows, y, rows.weights, made, penalty, bool(intercept), shown_passes) for y in targets)
+        unit = unit_of(rows.weights)
+        shares, scaled = in_units(rows.weights, unit), penalty_in_units(penalty, unit)
+        own = {"shown": shown_passes, "unit": unit}
+        sums = (Problem(rows, y, shares, made, scaled, bool(intercept), **own) for y in targets)
         fits = [_fit_one(each, size, tolerance, max_iterations) for each in sums]
     points = np.stack([point for point, _, _ in fits], axis=1)
     scale = float(np.exp(points[size + 1, 0])) if loss == "huber" else np.nan
@@ -211,11 +217,14 @@ def linear_model(
 
 def _fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
     """Return the least point for targets (n,), from that of some of the rows."""
-    y, weights = problem.y, problem.weights
+    unit = unit_of(problem.y) if problem.loss.homogeneous else 1.0
+    y, weights = in_units(problem.y, unit), problem.weights
+    problem = problem._replace(penalty=penalty_in_units(problem.penalty, 1.0, unit), unit=problem.unit / unit)
     loss, begin = problem.loss.start(y, weights, problem.intercept)
     start = np.concatenate([np.zeros(size), [begin.intercept], begin.log_scale])
     if begin.alike:
-        return Fit(np.concatenate([np.zeros(size), [begin.shift], np.full(len(begin.log_scale), -np.inf)]), 0, True)
+        level = unit * begin.shift
+        return Fit(np.concatenate([np.zeros(size), [level], np.full(len(begin.log_scale), -np.inf)]), 0, True)
     y = y - begin.shift
     problem = problem._replace(loss=loss, y=y, least=float(weights @ loss.least_of(y)))
     rows, share = some_of(np.flatnonzero(weights), size)
@@ -227,8 +236,12 @@ def _fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
     else:
         fit = minimise(problem, start, size, tolerance, most, sure=True)
     fit.point[size] += begin.shift
+    with np.errstate(over="ignore", under="ignore"):
+        fit.point[: size + 1] *= unit
+    if not np.isfinite(fit.point[: size + 1]).all():
+        raise ParameterError("y must be smaller: weights of the features are beyond float64")
     if isinstance(loss, Huber):
-        fit.point[size + 1] = np.logaddexp(np.log(loss.least), fit.point[size + 1])
+        fit.point[size + 1] = np.logaddexp(np.log(loss.least), fit.point[size + 1]) + np.log(unit)
     return fit
 
 

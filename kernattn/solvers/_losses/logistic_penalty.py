@@ -9,12 +9,14 @@ from scipy.linalg import eigh
 
 from kernattn._arrays.csr import take_rows
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
+from kernattn._arrays.units import in_units, unit_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import widen
 from kernattn.solvers._digests import FOLDS, digests_of
 from kernattn.solvers._losses.softmax import Coordinates, Labelled, Loss, by_widths, descend, judge, origin
 from kernattn.solvers._losses.sweeps import times
+from kernattn.solvers._losses.units import penalty_of_units
 
 ROWS = 4096  # that a choice looks at
 DISTINCT = 25  # rows that differ, below which folds tell nothing
@@ -77,7 +79,8 @@ def hold_out(
     there = np.arange(len(digests)) if shares is None else np.flatnonzero(shares)
     there = np.sort(there[np.argsort(digests[there], kind="stable")[:ROWS]])
     digests, codes = digests[there], np.searchsorted(classes, labels[there])
-    weights = np.ones(len(there)) if shares is None else shares[there]
+    by_weights = 1.0 if shares is None else unit_of(shares)
+    weights = np.ones(len(there)) if shares is None else in_units(shares[there], by_weights)
     features = to_numpy64(phi(widen(take_rows(x, there)), backend=backend))
     unit = float(np.einsum("nm,nm,n->", features, features, weights) / weights.sum())
     turned = rotate(features, codes, weights, intercept)
@@ -85,7 +88,7 @@ def hold_out(
     folds = _split(turned.rows, digests, count)
     different = len(np.unique(digests))
     if count < 2 or different < DISTINCT or len(folds) < 2 or not unit > 0:
-        return Choice(UNTOLD * min(1.0, float(weights.mean())), np.nan, False, different)
+        return Choice(UNTOLD * min(1.0, float(weights.mean()) * by_weights), np.nan, False, different)
     share = float(weights.sum()) / different
     lowest = LOW - max(0, ceil(log10(share)))  # copies of rows tell more of them: less is a penalty, too
     tens = [share * 10.0**power for power in range(HIGH, lowest - 1, -1)]
@@ -110,7 +113,7 @@ def hold_out(
         judge(penalty)
     best = min(losses, key=mean_loss)
     chosen = _most_cautious(losses, best, shares_left, different) if cautious else best
-    return Choice(chosen * unit, mean_loss(best), chosen <= tens[-1], different)
+    return Choice(penalty_of_units(chosen * unit, by_weights), mean_loss(best), chosen <= tens[-1], different)
 
 
 def _most_cautious(losses: dict[float, Float64], best: float, shares: Float64, different: int) -> float:

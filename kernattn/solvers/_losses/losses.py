@@ -39,6 +39,7 @@ class Loss(ABC):
     """A loss that is convex in the score."""
 
     concordant: ClassVar[bool] = False  # whether the curvature changes, by a unit of the score, by a factor at most
+    homogeneous: ClassVar[bool] = True  # whether scores and targets that are twice as large lose twice as much
 
     def check(self, y: Float64) -> None:  # noqa: B027
         """Raise where targets are outside of its range; most take all."""
@@ -60,6 +61,8 @@ class Loss(ABC):
 class SquaredHinge(Loss):
     """max(0, 1 - y f)^2 of labels 1 and -1."""
 
+    homogeneous = False
+
     def start(self, y: Float64, weights: Float64, intercept: bool) -> tuple[Self, Start]:
         """Begin at the mean label."""
         return self, Start(0.0, float(np.average(y, weights=weights)) if intercept else 0.0, np.zeros(0))
@@ -75,6 +78,7 @@ class Poisson(Loss):
     """Half the deviance of counts, e^f - y f - (y - y log y); `least_of` is what is in brackets."""
 
     concordant = True
+    homogeneous = False
 
     def check(self, y: Float64) -> None:
         """Raise where a count is negative, or all are 0."""
@@ -85,7 +89,7 @@ class Poisson(Loss):
 
     def start(self, y: Float64, weights: Float64, intercept: bool) -> tuple[Self, Start]:
         """Begin at the mean."""
-        mean = float(np.average(y, weights=weights))
+        mean = max(float(np.average(y, weights=weights)), float(np.finfo(float).tiny))
         return self, Start(0.0, float(np.log(mean)) if intercept else 0.0, np.zeros(0))
 
     def least_of(self, y: Float64) -> Float64:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.csr import take_rows
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
+from kernattn._arrays.units import in_units, unit_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import widen
@@ -16,6 +17,7 @@ from kernattn.solvers._losses.logistic_penalty import DISTINCT, ROUGHLY, ROWS, U
 from kernattn.solvers._losses.losses import Loss
 from kernattn.solvers._losses.quasi_newton import NO_SLOPE, Place, Problem, Solve, minimise
 from kernattn.solvers._losses.sweeps import Held
+from kernattn.solvers._losses.units import penalty_of_units
 
 STEPS = 30
 HIGH, LOW = 2, -7  # powers of ten between which the penalties are, in units of the features and the loss
@@ -45,7 +47,10 @@ def choose_penalty(
     digests = digests_of(x)
     there = np.flatnonzero(weights)
     there = np.sort(there[np.argsort(digests[there], kind="stable")[:ROWS]])
-    digests, shares = digests[there], weights[there]
+    by_weights = unit_of(weights)
+    by_targets = unit_of(np.stack(targets)) if loss.homogeneous else 1.0
+    targets = [in_units(y, by_targets) for y in targets]
+    digests, shares = digests[there], in_units(weights[there], by_weights)
     features = to_numpy64(phi(widen(take_rows(x, there)), backend=backend))
     turned = rotate(features, np.zeros(len(there), np.intp), shares, intercept)
     norm = float(np.einsum("nm,nm,n->", features, features, shares) / shares.sum())
@@ -64,7 +69,7 @@ def choose_penalty(
         each = _split(problem, digests)
         folds, starts = folds + each, starts + [start] * len(each)
     if different < DISTINCT or len(folds) < 2 or not norm * np.sum(curvatures) > 0:
-        return UNTOLD * min(1.0, float(shares.mean()))
+        return UNTOLD * min(1.0, float(shares.mean()) * by_weights)
     unit = norm * float(np.mean(curvatures)) * float(shares.sum()) / different
     counts = np.concatenate([fold.left.weights for fold in folds])
     losses: dict[float, Float64] = {}
@@ -76,7 +81,8 @@ def choose_penalty(
             point = minimise(others, start, size, ROUGHLY, STEPS, partial(_widths, turned.spread / shares.sum())).point
             fits.append(point)
             scores = fold.left.at(point, size).scores
-            losses_left.append(fold.left.loss.judge(scores, fold.left.y, point[size + 1 :]).losses)
+            loss, y = fold.left.loss, fold.left.y
+            losses_left.append(loss.judge(scores, y, point[size + 1 :]).losses + loss.least_of(y))
         starts[:], losses[penalty] = fits, np.concatenate(losses_left)
 
     def least_of(losses: dict[float, Float64]) -> float:
@@ -94,10 +100,11 @@ def choose_penalty(
     for power in (0.5, -0.5):
         judge(best * 10**power)
     best = least_of(losses)
+    chosen = penalty_of_units(best * unit, by_weights, by_targets)
     if best <= tens[-1]:
-        end = f"the penalty that folds prefer is the least of its range, {best * unit:.3g}"
+        end = f"the penalty that folds prefer is the least of its range, {chosen:.3g}"
         warn_user(f"{end}: the targets seem to have no noise", UserWarning)
-    return best * unit
+    return chosen
 
 
 def _split(problem: Problem, digests: NDArray[np.uint64]) -> list[Fold]:
@@ -120,7 +127,7 @@ def _widths(spread: Float64, problem: Problem, place: Place, size: int) -> Solve
     """Return a division by the Hessian of features of a variance each, independent of the curvature of rows."""
     judged = problem.loss.judge(place.scores, problem.y, place.point[size + 1 :])
     curvature = problem.weights * judged.curvatures
-    total = float(curvature.sum()) + NO_SLOPE * float(problem.weights.sum())
+    total = float(curvature.sum()) or NO_SLOPE * float(problem.weights.sum())
     diagonal = np.append(total * spread + problem.penalty, total if problem.intercept else 1.0)
     if judged.beside is not None:
         diagonal = np.append(diagonal, float(curvature @ judged.beside**2) + NO_SLOPE * total)

@@ -12,9 +12,9 @@ from scipy.linalg import cho_factor, cho_solve
 
 from kernattn._arrays.namespaces import Float64, without_flags
 from kernattn._runtime.lazy_scipy import optimize
-from kernattn.errors import ParameterError
 from kernattn.solvers._losses.losses import Loss
 from kernattn.solvers._losses.sweeps import Held, Sweeps, times, turned_times
+from kernattn.solvers._losses.units import refuse_penalty
 
 ROWS, MANY, ROOTS = 4096, 8, 48  # rows of a Hessian: as many at least, as many times the features, and the root of all
 STALE = 8  # steps after which the Hessian is made anew
@@ -41,6 +41,7 @@ class Problem(NamedTuple):
     intercept: bool
     shown: Any = None  # a bar, or None
     least: float = 0.0  # what the losses leave out, as no score has a part in it
+    unit: float = 1.0  # of the penalty, in which errors tell it
 
     def of_rows(self, rows: NDArray[np.intp], share: float = 1.0, dtype: Any = np.float64) -> "Problem":
         """Return the sum over some of the rows, which are sorted, each for so many, and show nothing of its sweeps."""
@@ -127,7 +128,8 @@ def hessian(problem: Problem, place: Place, size: int) -> Solve:
     matrix = _gram(problem, rows, root, beside) if len(rows) else np.zeros((size + beside.shape[1],) * 2)
     diagonal = np.diagonal(matrix).copy()
     diagonal[:size] += problem.penalty
-    diagonal[size] += NO_SLOPE * max(float(diagonal.max()), float(problem.weights.sum()))
+    told = float(diagonal.max()) if len(rows) else max(float(diagonal.max()), float(problem.weights.sum()))
+    diagonal[size] += NO_SLOPE * told
     if judged.beside is not None:  # of the sum by the logarithm, which is convex in the scale
         diagonal[-1] += abs(float(np.sum(problem.weights * judged.by_log_scale))) + NO_SLOPE * place.value
     if not problem.intercept:
@@ -136,10 +138,7 @@ def hessian(problem: Problem, place: Place, size: int) -> Solve:
     try:
         factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
     except np.linalg.LinAlgError:
-        rounding = float(np.finfo(float).eps * diagonal.sum())
-        raise ParameterError(
-            f"penalty must be well above the rounding of the sums over rows, {rounding:.3g}; got {problem.penalty:g}"
-        ) from None
+        raise refuse_penalty(problem.penalty, float(diagonal.sum()), problem.unit) from None
     return lambda gradient: cho_solve(factor, gradient, check_finite=False)
 
 
@@ -198,7 +197,7 @@ def minimise(
             solve, made_at, since, pairs = metric(problem, place, size), place, 0, []
         direction = -_two_loops(place.gradient, pairs, solve)
         slope = float(place.gradient @ direction)
-        left = -SURE * slope / 2 / place.value
+        left = -SURE * slope / 2 / place.value if place.value > 0 else 0.0  # no loss is below 0
         converged = left <= tolerance
         if step == most or (converged and not sure):
             break

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, norm, solve_triangular
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64, without_flags
+from kernattn._arrays.units import in_units
 from kernattn._runtime.lazy_scipy import optimize, special
-from kernattn.errors import ParameterError
 from kernattn.solvers._losses.sweeps import Sweeps, times
+from kernattn.solvers._losses.units import refuse_penalty
 
 FIRST = 8  # steps between the first two Hessians; twice as many each time
 LATE = 100.0  # an old Hessian makes a slope look so much smaller
@@ -29,10 +30,10 @@ class Labelled(NamedTuple):
 class Passes:
     """Passes over rows with their classes; rows of other labels, which have no weight, count as the first class."""
 
-    def __init__(self, rows: Sweeps, classes: NDArray[Any]) -> None:
+    def __init__(self, rows: Sweeps, classes: NDArray[Any], unit: float = 1.0) -> None:
         there = np.isin(rows.labels, classes)
         self._codes = np.where(there, np.searchsorted(classes, rows.labels), 0)
-        self._rows, self._weights = rows, there * rows.weights
+        self._rows, self._weights = rows, in_units(there * rows.weights, unit)
 
     def __iter__(self) -> Iterator[Labelled]:
         """Walk over the rows."""
@@ -51,6 +52,7 @@ class Loss(NamedTuple):
     penalty: float
     intercept: bool
     shown: Any = None  # a bar, or None
+    unit: float = 1.0  # of weights and the penalty, in which errors tell it
 
     @property
     def columns(self) -> int:
@@ -96,10 +98,7 @@ class Loss(NamedTuple):
         try:
             factor: Float64 = cholesky(hessian, lower=True)
         except np.linalg.LinAlgError:
-            rounding = float(np.finfo(float).eps * norm(hessian))
-            raise ParameterError(
-                f"penalty must be well above the rounding of the sums over rows, {rounding:.3g}; got {self.penalty:g}"
-            ) from None
+            raise refuse_penalty(self.penalty, float(norm(hessian)), self.unit) from None
         return factor
 
 

@@ -1,0 +1,31 @@
+"""Penalties where weights and targets are in units."""
+
+import numpy as np
+
+from kernattn.errors import ParameterError
+
+LEAST, MOST = 1e-305, 1e290  # penalties of less or more, in these units, give the same fits as these
+FLOATS = np.finfo(np.float64)
+
+
+def penalty_in_units(penalty: float, weights: float, targets: float = 1.0) -> float:
+    """Return the penalty of weights and targets in these units, or the nearest that gives the same fit."""
+    if weights == targets == 1:
+        return penalty
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.clip(np.float64(penalty) / weights * targets, LEAST, MOST))
+
+
+def penalty_of_units(penalty: float, weights: float, targets: float = 1.0) -> float:
+    """Return the penalty that is so much in these units, or the nearest float above 0."""
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.clip(np.float64(penalty) * weights / targets, FLOATS.tiny, FLOATS.max))
+
+
+def refuse_penalty(penalty: float, trace: float, unit: float) -> ParameterError:
+    """Return the error for a penalty that is lost beside a Hessian of such a trace, told in units of the caller."""
+    with np.errstate(over="ignore", under="ignore"):
+        rounding, penalty = np.float64(FLOATS.eps * trace) * unit, np.float64(penalty) * unit
+    return ParameterError(
+        f"penalty must be well above the rounding of the sums over rows, {rounding:.3g}; got {penalty:g}"
+    )
