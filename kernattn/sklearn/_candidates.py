@@ -12,6 +12,7 @@ from threadpoolctl import ThreadpoolController
 
 from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
+from kernattn._arrays.units import unit_of
 from kernattn._runtime.checks import MODERATE
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, Linear, random_features
@@ -60,7 +61,8 @@ def line_of(x: Array, weights: Float64 | None) -> Linear:
         raise ParameterError("linear must be False or None for sparse rows: a line takes the columns' means off")
     rows = to_numpy64(x)
     mean = np.average(rows, axis=0, weights=weights)
-    deviation = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weights))
+    by = unit_of(rows)  # squares may be beyond float64
+    deviation = by * np.sqrt(np.average(((rows - mean) / by) ** 2, axis=0, weights=weights))
     size = np.maximum(np.abs(mean), np.finfo(float).tiny)
     unit = np.where(deviation > SAME * size, deviation, np.maximum(size, 1.0))
     return Linear(unit * np.sqrt(rows.shape[1]), mean)

@@ -9,6 +9,7 @@ from kernattn._arrays.namespaces import Float64
 from kernattn.errors import ParameterError
 from kernattn.kernels import Kernel
 from kernattn.solvers._conjugate_gradients import Operator
+from kernattn.solvers._eased import Eased
 
 HELD = 1 << 27  # entries of the matrix, 1 GiB
 FEW, EACH = 2048, 64  # rows, and rows a column more, up to which a factor takes less time than steps
@@ -23,7 +24,7 @@ def pays(n: int, c: int) -> bool:
     return n <= FEW + EACH * c and n * n <= HELD
 
 
-def invert_on_rows(kernel: Kernel, rows: Float64, penalty: float) -> Operator | None:
+def invert_on_rows(kernel: Kernel | Eased, rows: Float64, penalty: float) -> Operator | None:
     """Return the product with the inverse of K + lambda; None where lambda is below rounding."""
     matrix = kernel(rows)
     if not np.isfinite(matrix.diagonal()).all():

@@ -38,6 +38,7 @@ from kernattn.features._nystrom.choose import choose_points
 from kernattn.kernels import Kernel
 from kernattn.solvers._check import check_beside, check_finite, widen
 from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_gradients, units_of
+from kernattn.solvers._eased import Eased, ease
 from kernattn.solvers._factor import HELD, invert_on_rows, pays
 from kernattn.solvers._landmark_sums import Landmarks, pivot, sum_rows
 from kernattn.solvers._spectrum import cast_as
@@ -210,24 +211,26 @@ def kernel_ridge(
     _check_landmarks(given, len(rows), exact)
     one_of("method", method, LANDMARKS)
     begin = None if start is None else _check_start(start, rows, targets, exact)
-    inverse = _invert_by_factor(kernel, rows, targets.shape[1], penalty, given) if exact else None
+    eased = ease(kernel, rows)
+    inner, begin = penalty / eased.unit, None if begin is None else begin * eased.unit
+    inverse = _invert_by_factor(eased, rows, targets.shape[1], inner, given) if exact else None
     chosen, pivoted = frozen(rows), None
     if inverse is None:
         if start is not None and _is_free(given) and len(start.landmarks) < len(rows):
             given = None, start.landmarks, None
-        chosen, pivoted = _choose_landmarks(kernel, rows, given, method, source)
+        chosen, pivoted = _choose_landmarks(eased, rows, given, method, source)
     with bar("kernel_ridge", progress, unit="iteration", total=max_iterations) as shown_iterations:
         stop = Stop(tolerance, max_iterations, shown_iterations)
         if pivoted is not None and exact:
-            inverse = _precondition_rows(kernel, pivoted, rows, penalty)
+            inverse = _precondition_rows(eased, pivoted, rows, inner)
         if inverse is not None:
-            weights, residuals, converged = _solve_on_rows(kernel, rows, targets, penalty, inverse, stop, begin)
+            weights, residuals, converged = _solve_on_rows(eased, rows, targets, inner, inverse, stop, begin)
         else:
             assert pivoted is not None
-            solved = _solve_on_landmarks(kernel, pivoted, rows, targets, penalty, stop, source)
+            solved = _solve_on_landmarks(eased, pivoted, rows, targets, inner, stop, source)
             weights, residuals, converged = solved
     points = frozen(rows) if exact else chosen
-    fields = (kernel, points, chosen, penalty, frozen(residuals), converged, frozen(weights))
+    fields = (kernel, points, chosen, penalty, frozen(residuals), converged, frozen(weights / eased.unit))
     return KernelRidge(*fields, y.ndim == 1)
 
 
@@ -271,7 +274,7 @@ def _is_free(given: Given) -> bool:
     return all(each is None for each in given)
 
 
-def _invert_by_factor(kernel: Kernel, rows: Float64, c: int, penalty: float, given: Given) -> Operator | None:
+def _invert_by_factor(kernel: Eased, rows: Float64, c: int, penalty: float, given: Given) -> Operator | None:
     """Return the inverse by a factor of the matrix: without landmarks, or of so few rows that it takes less time."""
     asked = _is_free(given)
     if asked and len(rows) ** 2 > HELD:
@@ -280,16 +283,18 @@ def _invert_by_factor(kernel: Kernel, rows: Float64, c: int, penalty: float, giv
         return None
     inverse = invert_on_rows(kernel, rows, penalty)
     if asked and inverse is None:
-        raise ParameterError(f"penalty must be above the rounding of the kernel's matrix; got {penalty:g}")
+        raise ParameterError(
+            f"penalty must be above the rounding of the kernel's matrix; got {penalty * kernel.unit:g}"
+        )
     return inverse
 
 
 def _choose_landmarks(
-    kernel: Kernel, rows: Float64, given: Given, method: str, rng: np.random.Generator
+    eased: Eased, rows: Float64, given: Given, method: str, rng: np.random.Generator
 ) -> tuple[Float64, Landmarks]:
     """Return a number of landmarks, landmarks, those of a map, or else as many as rows ask for, and their pivots."""
     num_landmarks, landmarks, phi = given
-    cutoff = 0.0
+    kernel, cutoff = eased.kernel, 0.0
     if phi is not None:
         instance_of("phi", phi, Nystrom)
         if phi.kernel != kernel or phi.dim != rows.shape[1]:
@@ -302,11 +307,11 @@ def _choose_landmarks(
         num_landmarks, method = min(int(OWN * len(rows) ** 0.5), MOST, len(rows)), "rpcholesky"
         rows = rows[np.sort(rng.choice(len(rows), min(AMONG * num_landmarks, len(rows)), replace=False))]
     points, matrix = choose_points(rows, kernel, num_landmarks, method, landmarks, rng)
-    return frozen(points), pivot(points, matrix, cutoff)
+    return frozen(points), pivot(points, matrix if eased.unit == 1 else matrix / eased.unit, cutoff)
 
 
 def _solve_on_landmarks(
-    kernel: Kernel,
+    kernel: Eased,
     landmarks: Landmarks,
     rows: Float64,
     targets: Float64,
@@ -338,7 +343,7 @@ def _solve_on_landmarks(
     return landmarks.weights_of(v) * units, residuals, converged
 
 
-def _precondition_rows(kernel: Kernel, landmarks: Landmarks, rows: Float64, penalty: float) -> Operator:
+def _precondition_rows(kernel: Eased, landmarks: Landmarks, rows: Float64, penalty: float) -> Operator:
     """Return the product with (Phi Phi^T + lambda)^-1 = (1 - Phi (Phi^T Phi + lambda)^-1 Phi^T) / lambda."""
     points = landmarks.points
     sums, _ = sum_rows(kernel, landmarks, rows, np.zeros((len(rows), 0)), penalty)
@@ -352,7 +357,7 @@ def _precondition_rows(kernel: Kernel, landmarks: Landmarks, rows: Float64, pena
 
 
 def _solve_on_rows(
-    kernel: Kernel,
+    kernel: Eased,
     rows: Float64,
     targets: Float64,
     penalty: float,

@@ -22,7 +22,7 @@ from scipy.linalg.lapack import dpstrf, dtrtri
 from kernattn._arrays.namespaces import Float64
 from kernattn._arrays.shapes import strips
 from kernattn.errors import ParameterError
-from kernattn.kernels import Kernel
+from kernattn.solvers._eased import Eased
 
 EPSILON = float(np.finfo(float).eps)
 NULL = 10 * EPSILON  # of the matrix's norm: pivots below are none
@@ -117,7 +117,7 @@ class Sums(NamedTuple):
 
 
 def sum_rows(
-    kernel: Kernel, landmarks: Landmarks, rows: Float64, targets: Float64, penalty: float, scale: float = 1.0
+    kernel: Eased, landmarks: Landmarks, rows: Float64, targets: Float64, penalty: float, scale: float = 1.0
 ) -> tuple[Sums, Float64]:
     """Return the system of sums over rows, times `scale`, and B (r, c) of the targets (n, c) in its coordinates."""
     rank = len(landmarks.lower)
@@ -139,7 +139,8 @@ def sum_rows(
             return Sums(landmarks, taken, gram, factor, np.sqrt(squares), penalty), cross
         if taken == rank:
             raise ParameterError(
-                f"penalty must be above the rounding of sums over rows, {rounding:.3g}; got {penalty:g}"
+                f"penalty must be above the rounding of sums over rows, {rounding * kernel.unit:.3g}; got "
+                f"{penalty * kernel.unit:g}"
             )
         taken, inner = rank, np.zeros((0, 0))
 
@@ -167,7 +168,7 @@ def _magnified(landmarks: Landmarks, taken: int) -> Float64:
 
 
 def _add_rows(
-    kernel: Kernel, landmarks: Landmarks, rows: Float64, targets: Float64, taken: int
+    kernel: Eased, landmarks: Landmarks, rows: Float64, targets: Float64, taken: int
 ) -> tuple[Float64, Float64]:
     """Return the upper triangle of F^T F, and F^T y."""
     points, lower = landmarks.points, landmarks.lower

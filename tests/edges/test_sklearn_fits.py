@@ -26,6 +26,7 @@ from kernattn.sklearn import (
     PolynomialSketchFeatures,
     RandomFeatures,
 )
+from kernattn.sklearn._candidates import line_of
 from kernattn.sklearn._on_landmarks import Judge
 from kernattn.solvers._digests import folds_of
 
@@ -483,6 +484,23 @@ def test_rows_that_are_all_alike_predict_the_mean():
 def test_losses_of_rows_that_are_all_alike(cls):
     model = cls(num_features=8, random_state=0).fit(np.ones((40, 2)), np.arange(40) % 4 == 0)
     assert len(set(model.predict(np.ones((3, 2))))) == 1
+
+
+@pytest.mark.parametrize("unit", [2.0**-600, 2.0**600])
+@pytest.mark.parametrize("loss", ["huber", "quantile"])
+def test_losses_of_targets_in_any_unit(loss, unit):
+    """Their squares, by which a lengthscale is found, may be beyond float64."""
+    model = FeatureRegressor(loss=loss, num_features=8, random_state=0)
+    wanted = model.fit(X, Y[:, 0], W).predict(X)
+    with np.errstate(all="raise", under="ignore"):
+        got = clone(model).fit(X, unit * Y[:, 0], unit * W).predict(X) / unit
+    np.testing.assert_allclose(got, wanted, rtol=1e-7, atol=1e-8)
+
+
+def test_a_line_of_columns_whose_squares_are_beyond_float64():
+    with np.errstate(all="raise", under="ignore"):
+        line = line_of(2.0**600 * X, W)
+    np.testing.assert_array_equal(line.lengthscale, 2.0**600 * line_of(X, W).lengthscale)
 
 
 @pytest.mark.parametrize("unit", [1e-200, 1e-32, 5e29, 1e32])

@@ -10,6 +10,7 @@ import pytest
 import kernattn as ka
 from kernattn import errors
 from kernattn.features._nystrom import choose
+from kernattn.features._nystrom.landmarks import kmeans, minibatch_kmeans
 from laws import arrays
 from saved import reloaded
 from xp import dtype_name, to_numpy
@@ -417,7 +418,14 @@ def test_products_without_features(columns):
             np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol)
 
 
-def test_centres_of_rows_beyond_float64_squared_are_refused_by_name():
-    x = np.random.default_rng(0).standard_normal((20, 2)) * 1e200
-    with pytest.raises(ka.errors.ParameterError, match="landmarks must hold numbers up to"):
-        ka.features.nystrom(x, ka.kernels.Gaussian(), 4, method="kmeans", rng=0)
+@pytest.mark.parametrize("centres", [kmeans, minibatch_kmeans])
+def test_centres_of_rows_beyond_float64_squared(centres):
+    """They are found, and refused by name: no map takes landmarks so far out."""
+    pytest.importorskip("sklearn")
+    x = np.random.default_rng(0).standard_normal((20, 2))
+    wanted = centres(x, 4, np.random.default_rng(0))
+    with np.errstate(all="raise"):
+        for unit in (2.0**600, 2.0**-600):
+            np.testing.assert_array_equal(centres(x * unit, 4, np.random.default_rng(0)) / unit, wanted)
+        with pytest.raises(ka.errors.ParameterError, match="landmarks must hold numbers up to"):
+            ka.features.nystrom(x * 1e200, ka.kernels.Gaussian(), 4, method=centres.__name__, rng=0)

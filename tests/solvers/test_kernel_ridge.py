@@ -367,3 +367,24 @@ def test_rows_whose_kernel_matrix_is_beyond_float64_are_refused():
     x = np.linspace(-1e9, 1e9, 6)[:, None]
     with pytest.raises(ParameterError, match="kernel matrix that float64 holds"):
         ka.solvers.kernel_ridge(x, x[:, 0], ka.kernels.Softmax(), penalty=1.0, exact=True)
+
+
+@pytest.mark.parametrize("given", [{"num_landmarks": 12}, {"num_landmarks": 12, "exact": True}, {"exact": True}])
+@pytest.mark.parametrize("unit", [2.0**240, 2.0**-240])
+def test_kernel_values_whose_squares_are_beyond_float64(given, unit, steps):
+    """A kernel of all rows times some number is the same fit at a penalty so many times as large."""
+    kernel, by = ka.kernels.Polynomial(2, coef0=0.0), unit**4
+    wanted = kernel_ridge(X, Y, kernel, penalty=0.1, method="rpcholesky", **given, **TIGHT)
+    with np.errstate(all="raise", under="ignore"):
+        fit = kernel_ridge(unit * X, Y, kernel, penalty=0.1 * by, method="rpcholesky", **given, **TIGHT)
+    assert fit.converged
+    assert fit.iterations == wanted.iterations
+    np.testing.assert_allclose(fit.predict(unit * NEW), wanted.predict(NEW), rtol=1e-7, atol=1e-9)
+    if given.get("exact"):
+        go_on = kernel_ridge(unit * X, Y, kernel, penalty=0.1 * by, exact=True, start=fit, **TIGHT)
+        assert go_on.iterations <= 1
+
+
+def test_a_penalty_that_is_too_small_is_told_in_the_units_of_the_kernel():
+    with pytest.raises(ParameterError, match=r"penalty must be above the rounding .* got 1e\+250"):
+        kernel_ridge(2.0**240 * X, Y, ka.kernels.Polynomial(2), penalty=1e250, num_landmarks=3)

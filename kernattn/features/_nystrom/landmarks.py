@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Float64
 from kernattn._arrays.shapes import strips
+from kernattn._arrays.units import in_units, unit_of
 from kernattn._runtime.lazy_scipy import cluster
 from kernattn.features._nystrom.gram import BLOCK, Gram
 
@@ -62,8 +63,9 @@ def minibatch_kmeans(data: Float64, m: int, rng: np.random.Generator) -> Float64
         compute_labels=False,
         random_state=int(rng.integers(2**31)),
     )
-    centres: Float64 = model.fit(data).cluster_centers_
-    return centres
+    unit = unit_of(data)
+    centres: Float64 = model.fit(in_units(data, unit)).cluster_centers_
+    return centres if unit == 1 else centres * unit
 
 
 def leverage(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
