@@ -31,6 +31,7 @@ from kernattn.transformer import Config, Decoder, initial_params, load_params, p
 
 MOST_TOKENS = 4096  # that a session may ask for
 MOST_LINE = 1 << 16  # bytes of a request
+MOST_BLANK = 64  # tokens of a row that nobody has
 
 
 @dataclass(eq=False)
@@ -50,6 +51,8 @@ class Server:
         self.params, self.config, self.phi = params, config, phi
         self.decoder = Decoder(params, config, attention=phi)
         self.decoder.prefill(np.zeros((rows, 1), int))  # rows that nobody has are decoded too: shapes stay
+        self.blank = self.decoder.take(0)  # of a token
+        self.blank_until = min(MOST_BLANK, config.length or MOST_BLANK)
         self.rows: list[Session | None] = [None] * rows
         self.next = np.zeros(rows, int)
         self.waiting: deque[Session] = deque()
@@ -92,9 +95,13 @@ class Server:
         self.next[row] = token
         if session.tokens == 0 or session.left:
             self.rows[row] = None
+            self.decoder.put(row, self.blank)
 
     def step(self) -> None:
         """Take a token of every session."""
+        for row in np.flatnonzero(self.decoder.positions >= self.blank_until):
+            if self.rows[row] is None:  # nobody's tokens end here too, and exact attention would keep them all
+                self.decoder.put(row, self.blank)
         drawn = self.decoder.step(self.next).argmax(axis=-1)
         for row, session in enumerate(self.rows):
             if session is not None:

@@ -131,8 +131,10 @@ def _fits(k: Any, v: Any) -> bool:
 
 def check_indices(name: str, x: Array, size: int) -> None:
     """Raise unless x holds integers from 0 to size - 1; traced ones are not looked at."""
+    if dtype_name(x) not in INTEGERS:
+        raise DTypeError(f"{name} must be integers from 0 to {size - 1}; got {shown(x)}")
     least, largest = extremes(x) or (0, 0)
-    if dtype_name(x) not in INTEGERS or not 0 <= least <= largest < size:
+    if not 0 <= least <= largest < size:
         raise ParameterError(f"{name} must be integers from 0 to {size - 1}; got {least} to {largest}")
 
 

@@ -129,6 +129,13 @@ class Decoder:
         """Bytes of what is remembered of tokens."""
         return 0 if self._lead is None else self._memories.flat.nbytes
 
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Where the next token of each sequence stands: how many it has taken, as integers of the batch's shape."""
+        if self._lead is None:
+            raise ParameterError("a prompt must come before positions: call prefill or begin")
+        return self._positions.reshape(self._lead).copy()
+
     def prefill(self, x: Array, *, lengths: Array | None = None, types: Array | None = None) -> Array:
         """Take whole prompts in place of what was taken before, and return the outputs of all their tokens.
 
@@ -310,7 +317,11 @@ class Decoder:
             check_floating("x", x)
         most = limit(c)
         if most is not None and self._furthest >= most:
-            raise ParameterError(f"the token must stand before position {most}, the most that the config has")
+            ended = np.flatnonzero(self._positions >= most).tolist()
+            raise ParameterError(
+                f"the token must stand before position {most}, the most that the config has; sequences {ended} of the "
+                "batch have no room: put others in their place"
+            )
         count = len(self._positions)
         at = self._positions[:, None]
         given = x.reshape(count, 1) if c.vocab is not None else x.reshape(count, 1, -1).astype(np.float32)

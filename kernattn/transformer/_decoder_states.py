@@ -42,17 +42,21 @@ def layer_state(
         mask = None if there.all() else there.reshape(*lead, *(1,) * (len(heads) - len(lead)), longest)
         return KeysValues(k, v, mask)
     parts = memories.of(layer, rows)
-    s, z, peak = (x.reshape(*heads, *own) for x, own in zip(parts, ((-1, d), (-1,), (-1,)), strict=False))
+    numbers = [part.shape[-1] // config.key_heads for part in parts]  # of a head
+    s, z, peak = (
+        x.reshape(*heads, *own)
+        for x, own in zip(parts, ((numbers[0] // d, d), numbers[1:2], numbers[2:3]), strict=False)
+    )
     maps: Any = how.phi if isinstance(how, Linear) else how.heads  # type: ignore[attr-defined]
     if len(parts) == 3:
         return LinearState(s, z, peak, maps.fingerprint)
     k, v, absent = (
-        _in_order(part.reshape(-1, config.key_heads, maps.window, own), lengths)
+        _in_order(part.reshape(len(rows), config.key_heads, maps.window, own), lengths)
         for part, own in zip(parts[3:], (d, d, 1), strict=True)
     )
     return WindowState(
-        s, z, peak, k.reshape(*heads, -1, d), v.reshape(*heads, -1, d), absent.reshape(*heads, -1) == 0,
-        maps.fingerprint,
+        s, z, peak, k.reshape(*heads, maps.window, d), v.reshape(*heads, maps.window, d),
+        absent.reshape(*heads, maps.window) == 0, maps.fingerprint,
     )  # fmt: skip
 
 

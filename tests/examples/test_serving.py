@@ -74,6 +74,20 @@ def test_what_cannot_be_served_is_said(names, model):
     assert all(len(answers) == 1 and answers[0]["error"] for answers in found)
 
 
+@pytest.mark.parametrize("phi", [ka.features.elu1(), None])
+def test_rows_that_nobody_has_neither_end_nor_grow(names, phi):
+    """A model of few positions serves for ever, also where most rows are idle."""
+    config = Config(dim=16, layers=1, heads=2, vocab=13, length=12)
+    server = names["Server"](initial_params(config, rng=0), config, phi, 3)
+    for prompt in ([1, 2], [3, 4, 5], [6], [2, 1]):
+        session = server.ask(prompt, 12 - len(prompt))
+        server.join()
+        while session.tokens != 0:
+            server.step()
+        drawn = generate(server.params, config, np.array([prompt]), 12 - len(prompt), attention=phi, temperature=0)
+        assert [session.drawn.get_nowait() for _ in range(12 - len(prompt))] == drawn[0, len(prompt) :].tolist()
+
+
 def test_sessions_that_come_and_go_get_what_they_get_alone(monkeypatch):
     """And one that is given another's row does not."""
     names = runpy.run_path(str(ROOT / "examples" / "serving_soak.py"))

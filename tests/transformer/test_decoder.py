@@ -7,7 +7,7 @@ import pytest
 
 import kernattn as ka
 from covering import turns
-from kernattn.errors import ParameterError, ShapeError, StateMismatchError
+from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features import MapSpec
 from kernattn.transfer import Heads
 from kernattn.transformer import Config, Decoder, Experts, Gated, forward, generate, initial_params, prefill, step
@@ -155,7 +155,10 @@ JOINED = [("usual", "mixed"), ("mamba", "exact"), ("qwen", "exact"), ("usual", "
 
 @pytest.mark.parametrize(
     ("form", "kind", "index"),
-    [(*each, index) for each, index in zip(JOINED, (1, [2, 0], [False, True, True], 2), strict=True)],
+    [
+        *[(*each, index) for each, index in zip(JOINED, (1, [2, 0], [False, True, True], 2), strict=True)],
+        *[(*each, slice(0)) for each in JOINED],  # nobody
+    ],
 )
 def test_sequences_that_leave_go_on_elsewhere(form, kind, index):
     """What a decoder gives back is what `step` remembers, and goes on in another row of another decoder."""
@@ -172,6 +175,12 @@ def test_sequences_that_leave_go_on_elsewhere(form, kind, index):
     wanted = ka.take_states(wanted, index)
     assert [type(layer) for layer in taken.layers] == [type(layer) for layer in wanted.layers]
     np.testing.assert_array_equal(taken.positions, wanted.positions)
+    if not places.size:
+        other.prefill(tokens(5, 9))
+        before = other._memories.flat.copy()
+        other.put([], taken)
+        np.testing.assert_array_equal(other._memories.flat, before)
+        return
     found, after = (step(params, config, state, x[places, 8], attention=how) for state in (taken, wanted))
     np.testing.assert_allclose(found[0], after[0], atol=2e-5 * np.abs(after[0]).max())
     other.prefill(tokens(5, 9))
@@ -305,12 +314,18 @@ def test_refusals():
     decoder = Decoder(params, config, attention=FAVOR)
     with pytest.raises(ParameterError, match="a prompt must come before"):
         decoder.step(tokens(2))
+    with pytest.raises(ParameterError, match="a prompt must come before"):
+        _ = decoder.positions
     decoder.prefill(tokens(2, 64))
     with pytest.raises(ShapeError, match=r"x must be \(2,\); got \(3,\)"):
         decoder.step(tokens(3))
     with pytest.raises(ParameterError, match="integers from 0 to 10"):
         decoder.step(np.array([0, 11]))
-    with pytest.raises(ParameterError, match="before position 64"):
+    with pytest.raises(DTypeError, match="integers from 0 to 10; got an array float64"):
+        decoder.step(np.array([1.0, 2.0]))
+    decoder.put([1], prefill(params, config, tokens(1, 4), attention=FAVOR)[1])
+    np.testing.assert_array_equal(decoder.positions, [64, 4])
+    with pytest.raises(ParameterError, match=r"before position 64.*; sequences \[0\] of the batch have no room"):
         decoder.step(tokens(2))
     mixed, theirs = model(gated=GATED)
     with pytest.raises(StateMismatchError, match="layer 0 must hold LinearState; got GatedLayer"):

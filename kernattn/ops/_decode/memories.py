@@ -78,8 +78,9 @@ class Memories:
     def tokens_of(self, layer: int, rows: NDArray[np.int64], count: int) -> list[NDArray[np.float32]]:
         """Return keys and values (heads, count, d) of some sequences: of their first `count` tokens."""
         keys, values = self.of(layer, rows)
-        keys = keys.reshape(-1, self._d, KEYS).swapaxes(-1, -2)
-        return [part.reshape(len(rows) * self._heads, self.room, self._d)[:, :count] for part in (keys, values)]
+        heads = len(rows) * self._heads
+        keys = keys.reshape(heads * self.room // KEYS, self._d, KEYS).swapaxes(-1, -2)
+        return [part.reshape(heads, self.room, self._d)[:, :count] for part in (keys, values)]
 
     def with_room(self, tokens: int) -> Memories:
         """Return these memories, or where they have no room after so many tokens, larger ones of the same tokens."""
