@@ -27,6 +27,7 @@ TAKES: dict[str, tuple[str, ...]] = {
 }
 """The functions of a sweep, and what each is called with."""
 RESERVED = ("study", "cell", "version", "seed", "draws", "stopped", "seconds", "checksum")
+SEEDS = ": redraws stand for seeds, Stop(draws=) says how many, and run(seed=) chooses others"
 
 
 @final
@@ -267,7 +268,7 @@ def _axes(what: str, given: Any) -> dict[str, tuple[Any, ...]]:
         if not name.isidentifier() or name in RESERVED or name.endswith("seconds"):
             raise ParameterError(
                 f"a name in {what} must be an identifier, none of {', '.join(RESERVED)}, and not end in 'seconds'; "
-                f"got {shown(name)}"
+                f"got {shown(name)}{SEEDS if name == 'seed' else ''}"
             )
     return {name: plain_values(name, values) for name, values in given.items()}
 

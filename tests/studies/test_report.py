@@ -267,6 +267,8 @@ def test_a_page_says_what_a_sweep_of_ones_own_lacks(tmp_path):
         records.write_text("".join(json.dumps(each) + "\n" for each in kept))
         text = report(tmp_path).read_text(encoding="utf-8")
         assert ("not finished: 2 of 3 cells" in text) == (count == 2)
+        if not bare:  # a figure by itself says so too
+            assert plot(tmp_path, "mean", size="column").axes[0].get_xlabel().endswith("2 of 3 cells") == (count == 2)
         assert ('id="mine-figure-mean"' in text) == (not bare)
         assert ("Every point here has an interval" in text, "No field has an interval" in text) == (not bare, bare)
 
@@ -323,11 +325,21 @@ def test_axes_of_ones_own_figures_are_chosen(mine, tmp_path, capsys):
     assert main([*words, "--where", "m=8,16", "flag=True"]) == 0
     assert "m 8, 16; flag True" in (tmp_path / "error.svg").read_text(encoding="utf-8")
     capsys.readouterr()
-    for given, message in ((["--by", "n"], "by must be one of map, m, flag"), (["--where", "m=9"], "no record has m")):
+    for given, message in (
+        (["--by", "n"], "by must be one of map, m, flag"),
+        (["--where", "m=9"], "there are m 8, 16, 128"),
+    ):
         assert main(["figures", str(mine), *given]) == 2
         assert message in capsys.readouterr().err
     with pytest.raises(ParameterError, match="by must be one of map, flag"):
         figures(mine, across="m", by="m")
+
+
+def test_an_axis_of_one_factor_is_logarithmic(tmp_path):
+    for values, scale in (((8, 16, 32), "log"), ((8, 16, 24), "linear"), ((8, 16), "linear"), ((0, 1, 2), "linear")):
+        folder = tmp_path / "-".join(map(str, values))
+        run(Sweep("mine", {"m": values}, lambda cell, rng: {"mean": rng.random()}, stop=Stop(draws=5)), folder)
+        assert plot(folder, "mean").axes[0].get_xscale() == scale
 
 
 def test_a_short_logarithmic_axis_has_plain_numbers():

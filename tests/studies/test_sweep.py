@@ -221,7 +221,7 @@ def test_what_is_to_be_precise_must_be_there(more, tmp_path):
         (lambda: Sweep("s", {"a": (1, 1)}, trial), "a must not repeat a value; got 1, 1"),
         (lambda: Sweep("s", {"a": (np.nan,)}, trial), "a must hold strings, .*; got nan"),
         (lambda: Sweep("s", {"a": ([],)}, trial), r"a must hold strings, .*; got \[\]"),
-        (lambda: Sweep("s", {"seed": (1,)}, trial), "none of study, cell, .*; got 'seed'"),
+        (lambda: Sweep("s", {"seed": (1,)}, trial), "none of study, cell, .*; got 'seed': redraws stand for seeds"),
         (lambda: Sweep("s", {"a_seconds": (1,)}, trial), "not end in 'seconds'"),
         (lambda: Sweep("s", {"a": (1,)}, trial, along={"a": (1.0,)}), r"both have \['a'\]"),
         (lambda: Sweep("s", {"a": (1,)}, trial, paired=("b",)), r"paired must be a tuple of axes, a; got \('b',\)"),

@@ -41,7 +41,7 @@ def draw_fields(
     if by is not None:
         one_of("by", by, [axis for axis in axes if axis != across])
     wanted = config.get("cells", len(records))
-    unfinished = f"; unfinished, {len(records)} of {wanted} cells" if len(records) < wanted else ""
+    unfinished = f"unfinished, {len(records)} of {wanted} cells" if len(records) < wanted else ""
     figures = {}
     for field in _measured(records):
         vector = any(isinstance(record[field], list) for record in records)
@@ -54,9 +54,18 @@ def draw_fields(
         way = _widest(records, ways) if across is None else across
         kinds = [axis for axis in axes if axis not in (way, by)]
         logarithmic = _spans(record[field] for record in records)
-        draw = partial(_draw_field, field=field, way=way, kinds=kinds, vector=vector, logarithmic=logarithmic)
+        draw = partial(
+            _draw_field,
+            field=field,
+            way=way,
+            kinds=kinds,
+            vector=vector,
+            logarithmic=logarithmic,
+            unfinished=unfinished,
+        )
         line = f"; a line for each {', '.join(map(spell, kinds))}" if kinds else ""
-        figures[field] = Figure(spell(field), f"against {spell(way)}, 95% intervals{line}{unfinished}", draw, by)
+        said = f"against {spell(way)}, 95% intervals{line}{unfinished and f'; {unfinished}'}"
+        figures[field] = Figure(spell(field), said, draw, by)
     return figures
 
 
@@ -84,7 +93,15 @@ def _numeric(values: Sequence[Any]) -> bool:
 
 
 def _draw_field(
-    records: Sequence[Record], ax: Any, *, field: str, way: str, kinds: Sequence[str], vector: bool, logarithmic: bool
+    records: Sequence[Record],
+    ax: Any,
+    *,
+    field: str,
+    way: str,
+    kinds: Sequence[str],
+    vector: bool,
+    logarithmic: bool,
+    unfinished: str = "",
 ) -> None:
     values = _values_of(records, way)
     numeric = _numeric(values)
@@ -98,10 +115,11 @@ def _draw_field(
             expected.append((at, predicted))
     for at, predicted in expected:
         ax.plot(at, predicted, color=GREY, linewidth=1.0, label="predicted")
-    ax.set(xlabel=spell(way), ylabel=spell(field), yscale="log" if logarithmic else "linear")
+    below = f"{spell(way)}\n{unfinished}" if unfinished else spell(way)  # in every size, for those who see it alone
+    ax.set(xlabel=below, ylabel=spell(field), yscale="log" if logarithmic else "linear")
     if not numeric:
         ax.set_xticks(list(places), [_short(value) for value in values])
-    elif _spans(places):
+    elif _spans(places) or _geometric(places):
         ax.set_xscale("log")
         if len(places) <= MANY:
             write_numbers(ax.xaxis, places)
@@ -126,6 +144,14 @@ def _line(
     at = [places[values.index(record[way])] for record in ordered]
     predicted = [record[name] for record in ordered] if all(name in record for record in ordered) else None
     return at, read_interval(ordered, field), predicted
+
+
+def _geometric(values: Sequence[float]) -> bool:
+    """Say whether three numbers or more, all positive, grow by one factor of 1.5 or more."""
+    if len(values) < 3 or min(values) <= 0:
+        return False
+    factors = np.divide(values[1:], values[:-1])
+    return bool(factors.min() >= 1.5 and np.allclose(factors, factors[0]))
 
 
 def _spans(values: Iterable[Any]) -> bool:

@@ -141,7 +141,9 @@ def _chosen(study: Study, where: Mapping[str, Any]) -> Study:
         raise ParameterError(f"records of {study.name} have no field {', '.join(unknown)}")
     records = choose(study.records, where)
     if not records:
-        raise ParameterError(f"no record has {', '.join(f'{axis} = {shown(value)}' for axis, value in where.items())}")
+        asked = ", ".join(f"{axis} = {shown(value)}" for axis, value in where.items())
+        there = "; ".join(f"{axis} {', '.join(map(str, names(study.records, axis)))}" for axis in where)
+        raise ParameterError(f"no record has {asked}; there are {there}")
     wanted = (
         study.config.get("cells", len(study.records)) - len(study.records) + len(records)
     )  # those that lack, whichever they are
