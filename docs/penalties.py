@@ -134,7 +134,7 @@ def measure(data: Data, seed: int, num_features: int) -> dict[str, float] | None
     chosen["folds, one deviation"] = int(np.flatnonzero(left_out.mse <= left_out.mse[best] + deviation)[-1])
     weights = spectrum.basis.combine(spectrum.coordinates / (spectrum.values[:, None] + at))
     predicted = (phi(new_x) - spectrum.mean) @ weights + spectrum.y_mean
-    predicted = hold(predicted, phi, model.target_range_, model.margin)
+    predicted = hold(predicted, model.target_range_, model.margin)
     errors = np.maximum(np.mean((predicted - new_y[:, None]) ** 2, axis=0), NONE)
     found = {"mean": float(np.mean(new_y**2)), "best": float(errors.min())}
     found |= {name: float(errors[i]) for name, i in chosen.items()}
@@ -165,7 +165,11 @@ def page() -> str:
         worse = np.mean(np.array(errors) > mean * (1 + 1e-6))
         shares = f"{np.mean(ratio > MUCH):.1%} | {np.mean(ratio > 1.2):.1%} | {worse:.1%}"
         lines.append(f"| {name} | {shares} | {np.exp(np.mean(np.log(ratio))):.3f} | {ratio.max():.2g} |")
-    return TOP.format(tables=count, fits=len(best), none=f"{np.mean(best >= mean):.1%}", none_of=f"{NONE:g}") + "\n".join(lines) + "\n"
+    return (
+        TOP.format(tables=count, fits=len(best), none=f"{np.mean(best >= mean):.1%}", none_of=f"{NONE:g}")
+        + "\n".join(lines)
+        + "\n"
+    )
 
 
 TOP = """# Rules that choose a penalty

@@ -69,7 +69,7 @@ def test_a_config_holds_no_seed_of_a_map_without_a_draw(tmp_path, given):
             assert torch.equal(answers(copy.deepcopy(again), "kernattn_favor", x), wanted)
             assert again.config.kernattn == noted
     register(8)
-    with pytest.raises(ParameterError, match="of estimator='(elu1|relu|map)', and register.* told num_features=8"):
+    with pytest.raises(ParameterError, match=r"of estimator='(elu1|relu|map)', and register.* told num_features=8"):
         answers(loaded(made, tmp_path), "kernattn_favor", x)
 
 
