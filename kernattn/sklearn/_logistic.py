@@ -35,7 +35,8 @@ class FeatureLogistic(Classifier, FittedAtOnce):
         more than log n in the likelihood of n rows; else it is False.
     ridge : float or None
         The penalty :math:`\lambda`; scikit-learn's C is one over it. None takes the largest whose log loss on rows left
-        out is within one standard error of the least, in the folds of `kernattn.solvers.logistic` without a penalty.
+        out is within half a standard error of the least, in the folds of `kernattn.solvers.logistic` without a
+        penalty. These losses are averages over penalties nearby.
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
     max_iter : int

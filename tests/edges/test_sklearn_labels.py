@@ -11,7 +11,8 @@ import kernattn as ka
 from edges.sklearn_cases import DRAWN, GIVEN, LABELS, PHI, W, X, Y
 from kernattn.errors import ParameterError
 from kernattn.sklearn import FeatureClassifier, FeatureLogistic, FeatureRidge
-from kernattn.solvers._losses.logistic_penalty import hold_out
+from kernattn.sklearn._candidates import line_of
+from kernattn.solvers._losses.logistic_penalty import _most_cautious, hold_out
 
 
 def test_labels():
@@ -74,7 +75,42 @@ def test_without_an_intercept():
         assert np.all(cls(**GIVEN).fit(X, y).solution_.intercept)
 
 
-def test_the_ridge_is_the_largest_within_one_standard_error():
+def test_a_cautious_ridge_is_the_largest_within_half_a_standard_error():
+    n = 400
+    rng = np.random.default_rng(0)
+    apart = rng.standard_normal(n)
+    apart = (apart - apart.mean()) / apart.std()
+    least, shares = rng.random(n), np.full(n, 1 / n)
+    for more, wanted in ((0.49, 10.0), (0.51, 1.0)):  # of the standard error, 1 / sqrt(n)
+        losses = {10.0: least + more / n**0.5 + apart, 1.0: least, 0.1: least + 1.0}
+        assert _most_cautious(losses, shares, n) == wanted
+
+
+def test_a_penalty_whose_neighbours_are_bad_is_no_cautious_choice():
+    """Losses of few rows fall by chance: here at 1e-3, between penalties that lose much more."""
+    losses = {1e1: 0.5, 1e0: 0.2, 10**-0.5: 0.11, 1e-1: 0.12, 10**-1.5: 0.14, 1e-2: 0.2, 10**-2.5: 0.4, 1e-3: 0.1}
+    losses |= {10**-3.5: 0.5, 1e-4: 0.7}
+    rows = {penalty: np.full(50, loss) for penalty, loss in losses.items()}
+    assert _most_cautious(rows, np.full(50, 0.02), 50) == 1e-1
+
+
+def test_rows_that_a_line_divides_are_told_by_it():
+    """150 of them: the log loss of new rows is near the least of all penalties."""
+    more = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        x, slope, new = rng.standard_normal((150, 4)), rng.standard_normal(4), rng.standard_normal((2000, 4))
+        labels, right = x @ slope > 0, (new @ slope > 0).astype(int)
+        phi, classes = line_of(x, None), np.array([False, True])
+        chosen = hold_out(x, labels, None, phi, classes, True, cautious=True).penalty
+        fits = [ka.solvers.logistic(x, phi, y=labels, penalty=each) for each in (chosen, 1e-4, 1e-3, 1e-2, 1e-1)]
+        losses = [-np.mean(np.log(fit.predict_proba(new)[np.arange(2000), right])) for fit in fits]
+        more.append(losses[0] - min(losses))
+    assert np.median(more) < 0.03
+    assert np.mean(more) < 0.05
+
+
+def test_the_ridge_is_a_cautious_one():
     rng = np.random.default_rng(0)
     told = X[:, 0] + 0.5 * rng.standard_normal(90) > 0
     for labels, least in ((told, 0.0), (rng.permutation(told), 10.0)):  # rows that tell nothing of labels

@@ -24,6 +24,8 @@ HIGH, LOW = 2, -5  # powers of ten between which the penalties are
 ROUGHLY, STEPS = 1e-3, 60  # how close the fits of a choice come
 WORSE = 2  # powers of ten after the best, at which smaller ones are given up
 UNTOLD = 1.0  # where there are too few rows
+NEARBY = 1.0  # powers of ten, over which a cautious choice averages losses
+PART = 0.5  # of a standard error, by which it may lose
 SEEN = 1e-9  # of the largest eigenvalue: directions of less do not tell rows apart
 
 
@@ -70,7 +72,8 @@ def hold_out(
 ) -> Choice:
     """Return the best penalty among powers of the root of ten, in units of the features' mean squared norm.
 
-    A cautious choice is the largest that is no worse than the best by more than one standard error of the difference.
+    A cautious choice is the largest that is no worse than the best by more than half a standard error of the
+    difference, where the losses of each are averaged with those of its neighbours.
 
     The powers begin with the weight of rows that differ, so that the unit of weights does not matter. At most 4,096
     rows have a part, by a digest of their inputs; rows of weight 0 have none.
@@ -112,19 +115,24 @@ def hold_out(
     for penalty in (best * 10**0.5, best / 10**0.5):
         judge(penalty)
     best = min(losses, key=mean_loss)
-    chosen = _most_cautious(losses, best, shares_left, different) if cautious else best
+    chosen = _most_cautious(losses, shares_left, different) if cautious else best
     return Choice(penalty_of_units(chosen * unit, by_weights), mean_loss(best), chosen <= tens[-1], different)
 
 
-def _most_cautious(losses: dict[float, Float64], best: float, shares: Float64, different: int) -> float:
-    """Return the largest penalty within one standard error of the best, of so many rows that differ."""
+def _most_cautious(losses: dict[float, Float64], shares: Float64, different: int) -> float:
+    """Return the largest penalty within half a standard error of the best, of so many rows that differ.
 
-    def within(penalty: float) -> bool:
-        more = losses[penalty] - losses[best]
-        mean = float(shares @ more)
-        return mean <= float(np.sqrt(shares @ (more - mean) ** 2 / different))
-
-    return max(penalty for penalty in losses if within(penalty))
+    Losses are averages over penalties less than a power of ten away, with weights that fall linearly: the least of
+    few rows is often a chance of one penalty.
+    """
+    penalties = np.array(list(losses))
+    powers = np.log10(penalties)
+    near = np.maximum(0.0, 1 - np.abs(powers[:, None] - powers) / NEARBY)
+    averages = near / near.sum(axis=1, keepdims=True) @ np.stack(list(losses.values()))  # (P, n)
+    more = averages - averages[np.argmin(averages @ shares)]
+    means = more @ shares
+    errors = np.sqrt((more - means[:, None]) ** 2 @ shares / different)
+    return float(np.max(penalties[means <= PART * errors]))
 
 
 def rotate(features: Float64, codes: NDArray[np.intp], weights: Float64, intercept: bool) -> Rotated:
