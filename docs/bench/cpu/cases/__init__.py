@@ -13,6 +13,7 @@ from bench.cpu.cases.attention import (
     full_favor,
     one_head,
     softmax,
+    softmax_token,
     strided,
 )
 from bench.cpu.cases.choices import PRODUCTS, chains, drawn, frames, tensor_srht, tiles, transforms
@@ -84,6 +85,7 @@ CASES = {
     "given-others": Case(given_others, n=100000),
     "softmax": Case(partial(softmax, causal=False)),
     "softmax-causal": Case(partial(softmax, causal=True)),
+    "softmax-token": Case(softmax_token),
     "lsh": Case(hashed),
     **PATTERNS,
     **GATED,

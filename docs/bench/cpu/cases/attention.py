@@ -136,3 +136,24 @@ def softmax(o: Sizes, causal: bool) -> Race:
     if peers.have("torch"):
         others["torch's scaled_dot_product_attention"] = peers.torch_softmax(q, k, v, causal)
     return Race({"ours": partial(softmax_attention, q, k, v, causal=causal), **others}, counts.softmax(o, causal))
+
+
+def softmax_token(o: Sizes) -> Race:
+    """Exact attention of one query of each head to all keys, as where keys are kept and a token follows."""
+    q, k, v = heads(o)
+    q = np.ascontiguousarray(q[:, :1])
+    others = {}
+    if peers.have("torch"):
+        others["torch's scaled_dot_product_attention"] = peers.torch_softmax(q, k, v, False)
+    pairs, size = float(o.heads * o.n), float(k.nbytes + v.nbytes)
+    work = Work(size, 4.0 * pairs * o.dim, pairs, written=float(q.nbytes))
+    return Race({"ours": partial(softmax_attention, q, k, v), "NumPy": partial(_by_products, q, k, v), **others}, work)
+
+
+def _by_products(q: Any, k: Any, v: Any) -> Any:
+    """Two products by NumPy, and the softmax between them in whole arrays."""
+    scores = q @ k.swapaxes(-1, -2)
+    scores *= q.shape[-1] ** -0.5
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    return scores @ v / scores.sum(axis=-1, keepdims=True)
