@@ -5,6 +5,7 @@ from kernattn._runtime.extras import require as _require
 _require("sklearn", "scikit-learn", "kernattn.sklearn", extra="sklearn")
 
 from kernattn.sklearn._classifier import FeatureClassifier  # noqa: E402
+from kernattn.sklearn._exact import ExactKernelRidge  # noqa: E402
 from kernattn.sklearn._gp import FeatureGP  # noqa: E402
 from kernattn.sklearn._logistic import FeatureLogistic  # noqa: E402
 from kernattn.sklearn._pca import FeaturePCA  # noqa: E402
@@ -14,6 +15,7 @@ from kernattn.sklearn._svc import FeatureSVC  # noqa: E402
 from kernattn.sklearn._transformers import NystromFeatures, PolynomialSketchFeatures, RandomFeatures  # noqa: E402
 
 __all__ = [
+    "ExactKernelRidge",
     "FeatureClassifier",
     "FeatureGP",
     "FeatureLogistic",

@@ -17,7 +17,7 @@ import numpy as np
 from bench.cpu.peers import have
 from kernattn._arrays.namespaces import Float64
 from kernattn.kernels import Matern, usual_lengthscale
-from kernattn.sklearn import FeatureClassifier, FeatureGP, FeatureLogistic, FeatureRidge
+from kernattn.sklearn import ExactKernelRidge, FeatureClassifier, FeatureGP, FeatureLogistic, FeatureRidge
 
 TIMES = (1.0, 2.0, 4.0, 8.0, 16.0)  # the usual lengthscale
 RIDGES = np.logspace(-4, 4, 25)
@@ -212,6 +212,7 @@ REGRESSORS: Mapping[str, Contestant] = {
     "FeatureGP, random": Contestant(partial(_ours, partial(FeatureGP, estimator="auto"))),
     "FeatureRidge, metric": Contestant(partial(_ours, partial(FeatureRidge, metric="learned"))),
     "FeatureRidge, metric, Matern": Contestant(partial(_ours, partial(FeatureRidge, **STEEP))),
+    "ExactKernelRidge": Contestant(partial(_ours, ExactKernelRidge)),
     "line": Contestant(_linear),
     "RBFSampler + RidgeCV": Contestant(partial(_features, "RBFSampler")),
     "Nystroem + RidgeCV": Contestant(partial(_features, "Nystroem")),
