@@ -46,6 +46,8 @@ def check_finite(name: str, rows: Array) -> None:
     check_computed(name, array)
     xp, bad = namespace(array=array), []
     for here in strips(array.shape[0]):
+        if _sums_finitely(array[here, ...]):
+            continue
         good = xp.isfinite(array[here, ...])
         whole = xp.all(good)
         if not (whole if isinstance(whole, np.bool_) else on_host(name, whole)):
@@ -55,6 +57,17 @@ def check_finite(name: str, rows: Array) -> None:
         bad = np.unique(np.searchsorted(rows.indptr, bad, side="right") - 1).tolist()
     if bad:
         refuse(f"{name} must be finite", bad, "NaN or infinity")
+
+
+def _sums_finitely(part: Array) -> bool:
+    """Tell whether numbers of NumPy have a finite sum, as none has that holds NaN or infinity: half the time of a look.
+
+    Finite numbers may have none.
+    """
+    if not isinstance(part, np.ndarray):
+        return False
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.sum(part)))
 
 
 def widen(x: Array) -> Array:

@@ -18,6 +18,7 @@ from kernattn.errors import (
     ShapeError,
     StateMismatchError,
 )
+from kernattn.solvers._check import check_finite
 
 SUMS = ("weight", "s", "gram", "cross", "y_sum", "y_gram")
 RNG = np.random.default_rng(0)
@@ -290,3 +291,14 @@ def test_more_refusals():
     far = -100 * positive.omega[:1] / np.linalg.norm(positive.omega[0])
     with pytest.raises(ParameterError, match="features of x must be finite"):
         ka.solvers.moments(np.abs(far) * 20, ka.features.exp())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_rows_are_finite_though_their_sum_is_not(dtype):
+    """And rows whose infinities cancel are named."""
+    x = np.full((40, 3), np.finfo(dtype).max, dtype)
+    with np.errstate(all="raise"):
+        check_finite("x", x)
+        x[7, 1], x[9, 1] = np.inf, -np.inf
+        with pytest.raises(ParameterError, match="x must be finite; NaN or infinity in rows 7, 9"):
+            check_finite("x", x)
