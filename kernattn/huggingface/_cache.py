@@ -77,7 +77,10 @@ class StateLayer(CacheLayerMixin):  # type: ignore[misc]
     def crop(self, tokens_to_remove: int) -> None:
         """Refuse to take tokens back, which sums do not allow."""
         if tokens_to_remove:
-            raise ParameterError(f"a state cannot take tokens back; got crop({tokens_to_remove})")
+            raise ParameterError(
+                f"a state cannot take tokens back, as assistant_model and prompt_lookup_num_tokens need; got "
+                f"crop({tokens_to_remove}): leave them out, or use the model's own cache"
+            )
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Put the sequences into the order of beams."""

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers.cache_utils import Cache
 from transformers.utils import output_capturing
 
 from kernattn._arrays.namespaces import refuse_scripts
@@ -12,14 +13,18 @@ from kernattn.errors import ParameterError
 from kernattn.huggingface._masks import check_length, read_key_mask
 from kernattn.torch._heads import group_heads
 
+PACKED = (
+    "attention of packed sequences (give each sequence a row of its own, padded, with attention_mask (batch, l), as a "
+    "collator that pads makes both)"
+)
 UNKNOWN = {
     "softcap": "soft caps on scores",
     "position_bias": "biases of positions",
     "s_aux": "attention sinks",
     "head_mask": "masks of heads",
     "cache": "paged caches",
-    "cu_seq_lens_q": "packed sequences",
-    "cu_seq_lens_k": "packed sequences",
+    "cu_seq_lens_q": PACKED,
+    "cu_seq_lens_k": PACKED,
 }
 
 
@@ -56,6 +61,11 @@ def read_call(
     """Return the call, or raise where it asks for what linear and exact attention of kernattn do not do."""
     if torch.jit.is_tracing():
         refuse_scripts("the query")
+    if isinstance(others.get("cache"), Cache):
+        raise ParameterError(
+            "this version of transformers takes a cache as past_key_values, and did not use what it got as cache; got "
+            f"a {type(others['cache']).__name__}: give it as past_key_values"
+        )
     for name, what in UNKNOWN.items():
         if others.get(name) is not None:
             raise ParameterError(f"{name} must be None: kernattn has no {what}; got it from {type(module).__name__}")

@@ -9,6 +9,7 @@ from transformers.masking_utils import (
     and_masks,
     bidirectional_mask_function,
     causal_mask_function,
+    packed_sequence_mask_function,
     sliding_window_bidirectional_overlay,
     sliding_window_overlay,
 )
@@ -37,15 +38,12 @@ def make_key_mask(
     if torch.jit.is_tracing():
         refuse_scripts("a mask")
     window = None
+    ids: Tensor | None = None
     if mask_function not in (causal_mask_function, bidirectional_mask_function):
+        ids = _packed(mask_function)
         mask_function, window = _within(mask_function)
     if mask_function is None:
-        raise ParameterError(
-            "attention by kernattn must be causal or bidirectional, with a mask of padded tokens; this model asks for "
-            "another pattern, such as chunks, packed sequences or, in a graph, a sliding window"
-            + ", of which torch.compile cannot tell that there are none: give it an attention_mask"
-            * (attention_mask is None and torch.compiler.is_compiling())
-        )
+        raise ParameterError(_unserved(ids, attention_mask))
     causal, length = mask_function is causal_mask_function, kv_offset + kv_length
     tokens = q_offset + q_length if causal else length
     given = tokens if attention_mask is None else attention_mask.shape[1]
@@ -63,10 +61,52 @@ def make_key_mask(
     return kept[..., None, :].expand(*kept.shape[:-1], window, kept.shape[-1]) if window else kept
 
 
-_AND, _BACK, _AROUND = (
+def _unserved(ids: Tensor | None, attention_mask: Tensor | None) -> str:
+    """Return what to say of a pattern that no row of keys holds, and of packed sequences what to write instead."""
+    if ids is not None:
+        return (
+            "kernattn serves no packed sequences: position_ids begin anew within a row and there is no attention_mask, "
+            f"so that rows hold {_lengths(ids)} tokens; give each sequence a row of its own, padded, with "
+            "attention_mask (batch, l), as a tokenizer's padding=True makes both (a row that is one sequence, whatever "
+            "its positions: attention_mask of ones)"
+        )
+    return (
+        "attention by kernattn must be causal or bidirectional, with a mask of padded tokens; this model asks for "
+        "another pattern, such as chunks, packed sequences or, in a graph, a sliding window"
+        + ", of which torch.compile cannot tell that there are none: give it an attention_mask"
+        * (attention_mask is None and torch.compiler.is_compiling())
+    )
+
+
+_AND, _BACK, _AROUND, _PACKED = (
     made.__code__
-    for made in (and_masks(causal_mask_function), sliding_window_overlay(1), sliding_window_bidirectional_overlay(1))
+    for made in (
+        and_masks(causal_mask_function),
+        sliding_window_overlay(1),
+        sliding_window_bidirectional_overlay(1),
+        packed_sequence_mask_function(torch.zeros(0)),
+    )
 )
+
+
+def _packed(mask_function: Any) -> Tensor | None:
+    """Return the numbers of the sequences that a function keeps apart; None of others."""
+    if torch.compiler.is_dynamo_compiling():
+        return None
+    code = getattr(mask_function, "__code__", None)
+    if code not in (_AND, _PACKED):
+        return None
+    held = mask_function.__closure__[0].cell_contents
+    if code is _PACKED:
+        return held if isinstance(held, Tensor) else None
+    return next((ids for each in held if (ids := _packed(each)) is not None), None)
+
+
+def _lengths(ids: Tensor) -> str:
+    """Return how long the sequences are: of the first row that holds several."""
+    row = next((row for row in ids if row[0] != row[-1]), ids[0])
+    lengths = torch.unique_consecutive(row, return_counts=True)[1].tolist()
+    return " + ".join(map(str, lengths[:8])) + " + ..." * (len(lengths) > 8)
 
 
 def _within(mask_function: Any) -> tuple[Any, int | None]:

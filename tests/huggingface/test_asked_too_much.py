@@ -1,5 +1,7 @@
 """What a model may ask of its attention that kernattn does not do: each is refused by its name."""
 
+import functools
+
 import pytest
 import torch
 from transformers import BloomConfig, BloomForCausalLM, StaticCache
@@ -8,6 +10,7 @@ from huggingface.gated_models import make
 from huggingface.models import bert, gpt2, llama, mistral, tokens
 from kernattn.errors import ParameterError
 from kernattn.huggingface import StateCache, register
+from kernattn.huggingface._call import read_call
 from kernattn.huggingface._masks import read_key_mask
 
 BOTH = pytest.mark.parametrize("attention", ["kernattn", "kernattn_favor"])
@@ -45,7 +48,10 @@ def test_sliding_windows():
 @BOTH
 def test_packed_sequences(attention):
     positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
-    asked(llama(), attention, "packed sequences", position_ids=positions, use_cache=False)
+    message = r"no packed sequences: position_ids begin anew .* hold 4 \+ 5 tokens; give each sequence a row of its own"
+    asked(llama(), attention, message, position_ids=positions, use_cache=False)
+    bounds = {f"cu_seq_lens_{side}": torch.tensor([0, 4, 9]) for side in "qk"}
+    asked(llama(), attention, "cu_seq_lens_q must be None: .*give each sequence a row of its own, padded", **bounds)
 
 
 @BOTH
@@ -95,6 +101,13 @@ def test_scripts(attention):
         torch.jit.trace(made, (tokens(1, 9),))
 
 
+def test_a_cache_by_the_name_of_another_version():
+    """transformers calls it cache from 5.24 on; before, the model hands it to attention unread."""
+    call = functools.partial(read_call, torch.nn.Module(), *torch.zeros(3, 1, 1, 1, 1), None)
+    with pytest.raises(ParameterError, match="got a StateCache: give it as past_key_values"):
+        call(cache=StateCache())
+
+
 def test_a_state_for_exact_attention():
     asked(llama(), "kernattn", "'kernattn_favor'", past_key_values=StateCache())
 
@@ -134,7 +147,7 @@ def test_a_state_cannot_forget_the_last_tokens():
     with torch.no_grad():
         made(tokens(1, 9), past_key_values=cache)
     assert not cache.is_croppable
-    with pytest.raises(ParameterError, match=r"crop\(-2\)"):
+    with pytest.raises(ParameterError, match=r"assistant_model .* got crop\(-2\)"):
         cache.crop(-2)
 
 
