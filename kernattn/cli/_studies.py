@@ -33,7 +33,8 @@ def add_studies(commands: Any) -> None:
     )
     figures.set_defaults(run=_figures)
     figures.add_argument("folder", type=Path, metavar="DIR", help="folder of a study")
-    figures.add_argument("only", nargs="*", metavar="NAME", help="figures (default: all)")
+    figures.add_argument("names", nargs="*", metavar="NAME", help="figures (default: all)")
+    figures.add_argument("--only", nargs="+", default=[], metavar="NAME", help="figures, after other options")
     figures.add_argument("--size", default="screen", help="screen, page (both columns) or column (default: screen)")
     figures.add_argument("--formats", nargs="+", metavar="F", help="of pdf, png, svg (default: all)")
     figures.add_argument("--out", type=Path, metavar="DIR", help="where to (default: the folder)")
@@ -167,11 +168,11 @@ def _report(options: argparse.Namespace) -> None:
 def _figures(options: argparse.Namespace) -> None:
     from kernattn.studies import figures
 
-    given = {} if options.formats is None else {"formats": options.formats}
+    given = {} if options.formats is None else {"formats": _words(options.formats)}
     with _warnings():
         files = figures(
             options.folder,
-            options.only or None,
+            _words([*options.names, *options.only]) or None,
             options.out,
             options.size,
             where=dict(options.where),
@@ -180,6 +181,11 @@ def _figures(options: argparse.Namespace) -> None:
             **given,
         )
     print(*files, sep="\n")
+
+
+def _words(given: Sequence[str]) -> list[str]:
+    """Return words that stand apart, or with commas between."""
+    return [word for text in given for word in text.split(",") if word]
 
 
 @contextmanager

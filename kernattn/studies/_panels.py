@@ -9,6 +9,8 @@ from kernattn._arrays.namespaces import Float64
 from kernattn.studies._palette import GREY, UNIFORM, Look, look_of
 from kernattn.studies._records import ENDS, Record, names, spell
 
+APART = 0.05  # inches between two numbers along an axis
+
 
 def read_field(records: Sequence[Record], field: str, place: int | None = None) -> Float64:
     """Read a field of each record, or a place of its vector, as floats: NaN where there is none."""
@@ -102,6 +104,55 @@ def write_short_logs(ax: Any) -> None:
             for part, each in (("major", axis.get_major_formatter()), ("minor", axis.get_minor_formatter())):
                 if isinstance(each, LogFormatterSciNotation):
                     getattr(axis, f"set_{part}_formatter")(Plain(minor_thresholds=(1, 0.4)))
+
+
+def has_data(ax: Any) -> bool:
+    """Say whether a panel shows more than levels that go all across: a point of a line, or a word."""
+
+    def points(line: Any) -> bool:
+        own = all(line.get_transform().contains_branch_seperately(ax.transData))
+        return own and bool(np.isfinite(np.asarray(line.get_xydata(), np.float64)).all(axis=1).any())
+
+    return bool(ax.texts) or any(map(points, ax.lines))
+
+
+def thin_ticks(ax: Any, inches: float) -> None:
+    """Leave out numbers along the x axis that would touch in a panel so wide, and slant such words."""
+    from matplotlib.ticker import FixedLocator
+
+    if not isinstance(ax.xaxis.get_major_locator(), FixedLocator):
+        return
+    at = np.asarray(ax.xaxis.get_majorticklocs(), np.float64)
+    texts = ax.xaxis.get_major_formatter().format_ticks(at)
+    rows = ax.transScale.transform(np.column_stack([at, np.full(len(at), ax.get_ylim()[0])]))
+    places = inches * ax.transLimits.transform(rows)[:, 0]
+    widths = np.asarray([_inches(ax, text) for text in texts])
+    for step in range(1, len(at) + 1):
+        kept = np.arange(len(at))[::-step][::-1]  # the last, and every so many before it
+        if np.all(np.diff(places[kept]) >= (widths[kept][1:] + widths[kept][:-1]) / 2 + APART):
+            break
+    if step == 1:
+        return
+    if all(_is_number(text) for text in texts if text):
+        ax.set_xticks(at, [text if i in kept else "" for i, text in enumerate(texts)])
+    else:
+        ax.set_xticks(at, texts, rotation=30, ha="right", rotation_mode="anchor")
+
+
+def _inches(ax: Any, text: str) -> float:
+    """Return how wide a text of an axis is."""
+    probe = ax.figure.text(0, 0, text, fontsize=ax.xaxis.get_major_ticks(1)[0].label1.get_fontsize())
+    extent = probe.get_window_extent()
+    probe.remove()
+    return float(extent.width / ax.figure.dpi)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def dodge(records: Sequence[Record], record: Record) -> float:

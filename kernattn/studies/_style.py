@@ -167,13 +167,13 @@ def save(
 
 
 def render(name: str, draw: Callable[[], Any], size: str, formats: Sequence[str], about: str) -> dict[str, bytes]:
-    """Return a figure in every format."""
+    """Return a figure in every format; in none where nothing is drawn."""
     import matplotlib as mpl
 
     marks = {}
     with mpl.rc_context(style(size)):
         figure = draw()
-        for form in formats:
+        for form in formats if figure is not None else ():
             buffer = BytesIO()
             figure.savefig(buffer, format=form, dpi=DPI, metadata=_metadata(form, name, about))
             marks[form] = buffer.getvalue()

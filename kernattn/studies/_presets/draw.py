@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from kernattn._runtime.files import replace_text
-from kernattn.studies._panels import write_short_logs
+from kernattn.errors import ParameterError
+from kernattn.studies._panels import has_data, thin_ticks, write_short_logs
 from kernattn.studies._presets.preset import Figure, Preset
 from kernattn.studies._presets.verdict import Verdict
 from kernattn.studies._records import Record, choose, names, read_config, select, spell
 from kernattn.studies._style import FORMATS, SIZES, make_canvas, put_legend, save, style
 
 MANY = 6  # values of an axis that a caption lists
+EMPTY = "{} has nothing to show: these records have no value for it"
 HIGHEST = 9.0  # inches of a page, without its margins
 
 
 def draw_figure(figure: Figure, records: Sequence[Record], size: str = "screen") -> Any:
-    """Return the figure with all its panels, and one legend above them."""
+    """Return the figure with all its panels that have data, and one legend above them; None where none has."""
     room = SIZES[size]
     values = [None] if figure.by is None else names(records, figure.by)
     columns = min(len(values), room.columns, 2 if len(values) == 4 else len(values))
@@ -38,10 +40,16 @@ def draw_figure(figure: Figure, records: Sequence[Record], size: str = "screen")
             panel.xaxis.set_tick_params(labelbottom=True)
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             labelled.setdefault(label, handle)
+    drawn = [value for panel, value in zip(grid, values, strict=False) if has_data(panel)]
+    if not drawn:
+        return None
+    if figure.by is not None and len(drawn) < len(values):
+        return draw_figure(figure, [record for record in records if record[figure.by] in drawn], size)
     for panel in grid[len(values) :]:
         panel.remove()
     for panel in grid[: len(values)]:
         write_short_logs(panel)
+        thin_ticks(panel, (room.width - 0.7) / columns - 0.2)
     put_legend(whole, labelled)
     return whole
 
@@ -85,13 +93,19 @@ def write_figures(
     size: str = "screen",
     formats: Sequence[str] = FORMATS,
 ) -> list[str]:
-    """Write figures, all of them by default, and one that is too high for a page in parts; return the files' names."""
+    """Write figures, and one that is too high for a page in parts; return the files' names.
+
+    By default they are those that have data; of `stems`, all must.
+    """
     files = []
     for stem in figures if stems is None else stems:
-        figure = figures[stem]
+        figure, mine = figures[stem], list[str]()
         about = caption(figure, records, config, verdicts)
-        for suffix, mine in split(figure, records, size):
-            files += save(out, f"{stem}{suffix}", partial(draw_figure, figure, mine, size), size, formats, about)
+        for suffix, part in split(figure, records, size):
+            mine += save(out, f"{stem}{suffix}", partial(draw_figure, figure, part, size), size, formats, about)
+        if stems is not None and not mine:
+            raise ParameterError(EMPTY.format(stem))
+        files += mine
     return files
 
 
@@ -122,7 +136,8 @@ def _height(figure: Figure, records: Sequence[Record], size: str) -> float:
     import matplotlib as mpl
 
     with mpl.rc_context(style(size)):
-        return float(draw_figure(figure, records, size).get_figheight())
+        whole = draw_figure(figure, records, size)
+        return 0.0 if whole is None else float(whole.get_figheight())
 
 
 def _page(preset: Preset, records: Sequence[Record], files: Sequence[str]) -> str:

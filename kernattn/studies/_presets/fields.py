@@ -14,7 +14,7 @@ from kernattn.studies._panels import draw_interval, read_interval, write_numbers
 from kernattn.studies._presets.preset import Figure
 from kernattn.studies._records import Record, group, names, spell
 
-MANY = 10  # values of a logarithmic axis that are all written
+MANY = 10  # values of an axis that are all written, where they do not touch
 
 
 def draw_fields(
@@ -22,7 +22,8 @@ def draw_fields(
 ) -> dict[str, Figure]:
     """Return a figure for each field: its values and their intervals along an axis, a line for every other value.
 
-    A fact ``x_predicted`` is drawn beside the field x, as a grey line.
+    A fact ``x_predicted`` is drawn beside the field x, as a grey line. Paired differences are drawn about the level of
+    what they are taken from.
 
     Parameters
     ----------
@@ -54,6 +55,8 @@ def draw_fields(
         way = _widest(records, ways) if across is None else across
         kinds = [axis for axis in axes if axis not in (way, by)]
         logarithmic = _spans(record[field] for record in records)
+        of = field.removesuffix("_difference")
+        other = config.get("against") if of != field and f"{of}_low" in records[0] else None
         draw = partial(
             _draw_field,
             field=field,
@@ -62,10 +65,14 @@ def draw_fields(
             vector=vector,
             logarithmic=logarithmic,
             unfinished=unfinished,
+            other=other,
         )
         line = f"; a line for each {', '.join(map(spell, kinds))}" if kinds else ""
-        said = f"against {spell(way)}, 95% intervals{line}{unfinished and f'; {unfinished}'}"
-        figures[field] = Figure(spell(field), said, draw, by)
+        title, paired = spell(field), ""
+        if other:
+            title, paired = f"{spell(of)} less that of {_name(other)}", ", of paired differences"
+        said = f"against {spell(way)}, 95% intervals{paired}{line}{unfinished and f'; {unfinished}'}"
+        figures[field] = Figure(title, said, draw, by)
     return figures
 
 
@@ -101,28 +108,39 @@ def _draw_field(
     kinds: Sequence[str],
     vector: bool,
     logarithmic: bool,
-    unfinished: str = "",
+    unfinished: str,
+    other: Mapping[str, Any] | None,
 ) -> None:
     values = _values_of(records, way)
     numeric = _numeric(values)
     places: Sequence[float] = values if numeric else range(len(values))
     expected = []
     for i, (kind, mine) in enumerate(group(records, *kinds).items()):
-        label = ", ".join(f"{spell(axis)} {_short(value)}" for axis, value in zip(kinds, kind, strict=True)) or None
-        at, interval, predicted = _line(mine, field, way, values, places, vector)
+        shown = [r for r in mine if not other or any(r[axis] != value for axis, value in other.items())]
+        if not shown:
+            continue
+        label = _name(dict(zip(kinds, kind, strict=True))) or None
+        at, interval, predicted = _line(shown, field, way, values, places, vector)
         draw_interval(ax, at, interval, series(i), label)
         if predicted is not None:
             expected.append((at, predicted))
     for at, predicted in expected:
         ax.plot(at, predicted, color=GREY, linewidth=1.0, label="predicted")
+    if other:
+        ax.axhline(0.0, color=GREY, linewidth=1.0, label=_name(other))
     below = f"{spell(way)}\n{unfinished}" if unfinished else spell(way)  # in every size, for those who see it alone
     ax.set(xlabel=below, ylabel=spell(field), yscale="log" if logarithmic else "linear")
     if not numeric:
         ax.set_xticks(list(places), [_short(value) for value in values])
-    elif _spans(places) or _geometric(places):
+        return
+    if _spans(places) or _geometric(places):
         ax.set_xscale("log")
-        if len(places) <= MANY:
-            write_numbers(ax.xaxis, places)
+    if len(places) <= MANY:
+        write_numbers(ax.xaxis, places)
+
+
+def _name(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{spell(axis)} {_short(value)}" for axis, value in values.items())
 
 
 def _short(value: Any) -> str:

@@ -151,7 +151,6 @@ def _place(record: Record) -> str:
 def draw_error(records: Sequence[Record], ax: Any, what: str = "") -> None:
     """Draw errors over the fitting rows, a line for each m: of the fit, and dashed of the random map."""
     if f"{what}error" not in records[0]:  # of a file there are no other data
-        ax.set_axis_off()
         return
     temperature = names(records, "temperature")[-1]
     here = select(records, temperature=temperature, kind=names(records, "kind")[0])

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from kernattn._runtime.checks import checked_path, one_of, shown
+from kernattn._runtime.elsewhere import hint_at
 from kernattn._runtime.extras import require
 from kernattn.errors import ParameterError
 from kernattn.studies._panels import write_short_logs
-from kernattn.studies._presets.draw import draw_figure, split, write_figures
+from kernattn.studies._presets.draw import EMPTY, draw_figure, split, write_figures
 from kernattn.studies._presets.folder import Study, of_this_version, read_study
 from kernattn.studies._presets.preset import Figure
 from kernattn.studies._records import choose, names
 from kernattn.studies._style import FORMATS, SIZES, style
+
+MOST = 20  # values that an error lists
 
 
 def figures(
@@ -64,7 +67,8 @@ def figures(
         target.mkdir(parents=True, exist_ok=True)
         with of_this_version(folder):
             verdicts = [] if where else study.verdicts()  # they speak of all records
-            files = write_figures(drawn, verdicts, target, study.records, study.config, stems, size, kinds)
+            asked = None if only is None else stems
+            files = write_figures(drawn, verdicts, target, study.records, study.config, asked, size, kinds)
     except OSError as error:
         raise ParameterError(f"{target} cannot be written to: {error.strerror or error}") from error
     return [target / file for file in files]
@@ -125,7 +129,10 @@ def plot(
         if ax is None:
             if len(split(figure, records, size)) > 1:
                 raise ParameterError(f"{name} is higher than a page in the size {size}; choose some of {several}")
-            return draw_figure(figure, records, size)
+            whole = draw_figure(figure, records, size)
+            if whole is None:
+                raise ParameterError(EMPTY.format(name))
+            return whole
         if len(values) > 1:
             raise ParameterError(f"{name} has a panel for each of {several}; say which goes into ax")
         figure.draw(records, ax=ax)
@@ -133,17 +140,28 @@ def plot(
         return ax.figure
 
 
+def _list(values: Any) -> str:
+    return " or ".join(map(str, values)) if isinstance(values, list | tuple) else str(values)
+
+
 def _chosen(study: Study, where: Mapping[str, Any]) -> Study:
     """Return a study with the records that have these values, and axes of no others."""
     if not where:
         return study
-    if unknown := [axis for axis in where if axis not in study.records[0]]:
-        raise ParameterError(f"records of {study.name} have no field {', '.join(unknown)}")
+    first, known = study.records[0], list(study.config["axes"])
+    for axis, values in where.items():
+        if axis not in first or isinstance(first[axis], list):
+            hint = hint_at("where", axis, known)
+            raise ParameterError(f"where takes axes of {study.name}, {', '.join(known)}; got {shown(axis)}{hint}")
+        there = names(study.records, axis)
+        for value in values if isinstance(values, list | tuple) else (values,):
+            if not choose(study.records, {axis: value}):
+                some = ", ".join(map(str, there[:MOST])) + f" and {len(there) - MOST} others" * (len(there) > MOST)
+                raise ParameterError(f"{axis} must be one of {some}, which the records have; got {shown(value)}")
     records = choose(study.records, where)
     if not records:
-        asked = ", ".join(f"{axis} = {shown(value)}" for axis, value in where.items())
-        there = "; ".join(f"{axis} {', '.join(map(str, names(study.records, axis)))}" for axis in where)
-        raise ParameterError(f"no record has {asked}; there are {there}")
+        wanted = ", ".join(f"{axis} = {_list(values)}" for axis, values in where.items())
+        raise ParameterError(f"no record has all of {wanted}")
     wanted = (
         study.config.get("cells", len(study.records)) - len(study.records) + len(records)
     )  # those that lack, whichever they are

@@ -139,11 +139,14 @@ def _part(part: int, whole: int, text: str) -> tuple[float, str]:
 def _figures(name: str, study: Study) -> str:
     parts, verdicts = [], study.verdicts()
     for stem, figure in study.figures().items():
-        svg = render(stem, partial(draw_figure, figure, study.records, "page"), "page", ("svg",), "")["svg"]
+        drawn = render(stem, partial(draw_figure, figure, study.records, "page"), "page", ("svg",), "")
+        if not drawn:
+            continue
+        svg = inline(drawn["svg"], f"{name}-{stem}", figure.title)
         about = caption(figure, study.records, study.config, verdicts).removeprefix(f"{figure.title}.")
         parts.append(
             f'<figure id="{name}-figure-{stem}">\n'
-            f"{inline(svg, f'{name}-{stem}', figure.title)}\n<figcaption><strong>{escape(figure.title)}.</strong>"
+            f"{svg}\n<figcaption><strong>{escape(figure.title)}.</strong>"
             f"{escape(about)}</figcaption>\n{_pre(figure_command(stem, study.folder))}</figure>"
         )
     return "\n".join(parts)
