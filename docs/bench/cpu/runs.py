@@ -48,7 +48,7 @@ def held_to_avx2() -> dict[str, str]:
     features = np.show_config(mode="dicts").get("SIMD Extensions", {}).get("found", [])
     return {
         "NUMBA_CPU_NAME": "haswell",
-        "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma",
+        "NUMBA_CPU_FEATURES": "+avx,+avx2,+f16c,+fma",
         "OPENBLAS_CORETYPE": "Haswell",
         "ATEN_CPU_CAPABILITY": "avx2",
         "ONEDNN_MAX_CPU_ISA": "AVX2",

@@ -112,15 +112,18 @@ def _attend_by_softmax(
     """Return attention by the Gaussian kernel; None where norms about the middle of the keys are large."""
     dtype, given = accumulation_dtype(xp, q), v.dtype
     scale = constant(xp, kernel.input_scale(q.shape[-1]), dtype, q)
-    q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
+    q, k = (xp.astype(x, dtype, copy=False) for x in (q, k))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         centre = prepare_rows(xp, k, SQUARED)[0]
-        q, k = (q - centre) * scale, (k - centre) * scale
+        q = (q - centre) * scale
+        k = (k - centre) * scale
         norms = xp.sum(k * k, axis=-1)
         most = xp.maximum(xp.max(xp.sum(q * q, axis=-1)), xp.max(norms))
     if anywhere(~(most <= SPREAD[dtype_name(q)])):
         return None
+    v = xp.astype(v, dtype, copy=False)
     out = softmax_attention(q, k, v, scale=1.0, causal=causal, key_mask=mask, key_bias=-0.5 * norms)
+    del q, k, v  # room for what is rounded
     return xp.astype(out, given, copy=False)
 
 

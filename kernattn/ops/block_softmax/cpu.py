@@ -24,11 +24,28 @@ def block_softmax(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None,
     score_bias: Array | None = None,
 ) -> tuple[Array, Array]:  # fmt: skip
+    out, lse = answers(q, k, v, scale, plan, key_mask, key_bias, score_bias, has_bits(q, accumulation(q)))
+    return narrow(out, q.dtype), lse
+
+
+def in_floats(
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None
+) -> tuple[Array, Array]:
+    """Return what the op does for rows of 16 bits as it would for these in float32: something is added to outputs."""
+    return answers(q, k, v, scale, plan, key_mask, key_bias, None, False)
+
+
+def answers(
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None,
+    score_bias: Array | None, in_bits: bool,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Return the op's outputs, those of rows of 16 bits `in_bits` where one part alone has them, else in floats."""
     dtype = accumulation(q)
     how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize, lead_of(score_bias))
     mask, bias = mask_and_bias(key_mask, key_bias, how.mask, dtype)
     given, queries, factor = (rows(k, dtype), rows(v, dtype), mask, bias), rows(q, dtype), float(scale)
-    answered = on_unit(q, queries, given, factor, how) if score_bias is None else None
+    by_unit = score_bias is None and in_bits == has_bits(q, dtype)
+    answered = on_unit(q, queries, given, factor, how) if by_unit else None
     if answered is not None and not answered.told.any():
         return answered.out, answered.lse
     if how.token is not None and score_bias is None and not any(x[2] for x in (queries, *given[:2])):
@@ -38,18 +55,17 @@ def block_softmax(
         share(one, len(told), how.work[0].seconds)
         if not told.any():
             return out, lse
-    out, lse = room(how.out, q.dtype if has_bits(q, dtype) and not how.joins else dtype), np.empty(how.lse, dtype)
+    out, lse = room(how.out, q.dtype if in_bits and not how.joins else dtype), np.empty(how.lse, dtype)
     if how.cleared:
         out[...], lse[...] = 0, -np.inf
-    answers, logs = written(out, dtype), lse.reshape(-1)
+    ready, logs = written(out, dtype), lse.reshape(-1)
     pairs = pairs_of(score_bias, dtype)
     for work in how.work:
         own = given if work.order is None else reorder(work.order, *given, how.sizes)
         added = pairs.of_part(work.heads, None if work.order is None else work.order.tokens)
-        tiles = partial(online_softmax, queries, *own, added, factor, work.table, work.words, answers, logs, work.sizes)
+        tiles = partial(online_softmax, queries, *own, added, factor, work.table, work.words, ready, logs, work.sizes)
         share(tiles, work.pieces, work.seconds)
-    out = narrow(out, q.dtype)
-    return (out, lse) if answered is None else answered.patch(out, lse)
+    return (out, lse) if answered is None else answered.patch(narrow(out, q.dtype), lse)
 
 
 class _Work(NamedTuple):

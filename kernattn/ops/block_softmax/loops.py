@@ -12,9 +12,10 @@ from kernattn.ops._numba.codegen.memory import aligned, copy, tile_rows, whole, 
 from kernattn.ops._numba.codegen.registers import ROWS, lanes
 from kernattn.ops._numba.codegen.vectors import bits_of, load, some, store, where
 from kernattn.ops._numba.far.clamped import finite
-from kernattn.ops._numba.tiles.outputs import write
-from kernattn.ops._numba.tiles.products import FULL, product, transpose
-from kernattn.ops._numba.tiles.rows import as_read, fetch_rows, read_row, read_rows, room_of, wide_rows
+from kernattn.ops._numba.tiles.outputs import write, write_rows
+from kernattn.ops._numba.tiles.products import FULL, product
+from kernattn.ops._numba.tiles.rows import as_read, fetch_rows, read_row, read_rows, room_of
+from kernattn.ops._numba.tiles.turned import turn_rows
 from kernattn.ops.block_softmax.far_loops import answer_far_row
 from kernattn.ops.block_softmax.pair_loops import (
     STRIP,
@@ -184,12 +185,9 @@ def _begin(scratch, q, at, first, rows, dim, factor, tokens):
     if tokens.size > 0:
         for i in range(rows):
             read_row(q, (at + tokens[first + i]) * dim, dim, scratch.keys, i * dim)
-        transpose(scratch.keys, 0, dim, rows, dim, queries, 0, size)
+        turn_rows((whole(scratch.keys), q[1], 0), 0, rows, dim, factor, scratch.keys, queries, size)
     else:
-        floats, begin = wide_rows(q, (at + first) * dim, rows * dim, scratch.keys)
-        transpose(floats, begin, dim, rows, dim, queries, 0, size)
-    for i in range(queries.size):
-        queries[i] *= factor
+        turn_rows(q, (at + first) * dim, rows, dim, factor, scratch.keys, queries, size)
     if rows < size:
         for x in range(dim):
             y = window(queries, x * size, size)
@@ -324,7 +322,7 @@ def online_softmax(q, k, v, mask, bias, pairs, scale, table, words, answered, ls
     per_read, key_block = table[TILES], min(side, length)
     scattered = queries.size > 0
     placed = scattered or joins
-    apart = placed or kind != 0
+    soon, apart = kind != 0 and not placed, kind != 0 or placed
     scratch = _scratch(dim, e, min(side, n), key_block, apart or room_of(1, q) > 0, lse)
     strip, own = aligned(2 * STRIP * scratch.size if paired else 0, lse), np.empty(side if paired else 0, np.uint64)
     spans = np.empty((scratch.size // lanes(lse) // 2 + 1, 2), np.int64)
@@ -381,11 +379,14 @@ def online_softmax(q, k, v, mask, bias, pairs, scale, table, words, answered, ls
         # answers: far rows once more, by themselves; each to its row, or beside what other parts answered
         answers, at = (whole(scratch.values), 0) if apart else (out, at_out + first)
         logs, at_logs = (whole(scratch.decay), 0) if placed else (lse, at_out + first)
-        write(num, row_e, rows, e, den, answers, at * e)
+        whole_rows = answered if soon else (answers, bits, 0)
+        write_rows(num, row_e, rows, e, den, answers, whole_rows, (at_out + first if soon else at) * e)
         for i in range(rows):
             token = queries[first + i] if scattered else first + i
             logs[at_logs + i] = peaks[i] + math.log(den[i]) if den[i] != 0 else -np.inf
             if coarse or lows[i] == -np.inf or not (den[i] > 0 and finite(window(num, i * row_e, e))):
+                if soon:  # what it may leave as it is
+                    write(window(num, i * row_e, e), e, 1, e, window(den, i, 1), answers, i * e)
                 at_pairs = row_of_pairs(pairs, head, n, token)
                 tokens = _tokens_seen(i, visits, begin, end, words, side, mask, at_m, pairs, at_pairs, strip)
                 answer_far_row(
@@ -393,7 +394,7 @@ def online_softmax(q, k, v, mask, bias, pairs, scale, table, words, answered, ls
                     added_to(tokens, bias, at_m, pairs, at_pairs, strip), scale, window(answers, (at + i) * e, e),
                     logs, at_logs + i,
                 )  # fmt: skip
+                if soon:
+                    narrow(answers, i * e, e, bits, kind, (at_out + token) * e)
             if placed:
                 _put(answers, logs[i], i, e, joins, scattered, answered, lse, at_out + token)
-        if kind != 0 and not scattered:
-            narrow(answers, 0, rows * e, bits, kind, (at_out + first) * e)

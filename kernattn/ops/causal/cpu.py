@@ -5,6 +5,8 @@ features are never written to memory. All rows of a chunk share the unit of what
 far above it that sums could overflow, the chunk ends early.
 """
 
+from typing import Any
+
 import numpy as np
 
 from kernattn._arrays.namespaces import Array
@@ -21,13 +23,28 @@ def causal(
     q: Array | ScaledFeatures, k: Array | ScaledFeatures, v: Array, q_spec: MapSpec | None, k_spec: MapSpec | None,
     state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, normaliser: bool,
 ) -> tuple[Array, Normaliser | None, PeakedSum]:  # fmt: skip
+    return _answer(q, k, v, q_spec, k_spec, state, key_mask, segment_ids, normaliser, v.dtype)
+
+
+def in_floats(
+    q: Array | ScaledFeatures, k: Array | ScaledFeatures, v: Array, q_spec: MapSpec | None, k_spec: MapSpec | None,
+    state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, normaliser: bool,
+) -> tuple[Array, Normaliser | None, PeakedSum]:  # fmt: skip
+    """Return what the op does for rows of 16 bits as it would for these in float32: something is added to outputs."""
+    return _answer(q, k, v, q_spec, k_spec, state, key_mask, segment_ids, normaliser, accumulation(v))
+
+
+def _answer(
+    q: Array | ScaledFeatures, k: Array | ScaledFeatures, v: Array, q_spec: MapSpec | None, k_spec: MapSpec | None,
+    state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, normaliser: bool, given: np.dtype[Any],
+) -> tuple[Array, Normaliser | None, PeakedSum]:  # fmt: skip
     """Cut each head into parts where threads outnumber heads: a pass sums the keys before each, another answers."""
     dtype = accumulation(v)
     readers, known = queries(q, q_spec, dtype, normaliser), keys(k, k_spec, dtype)
-    work = work_of(readers, known, v, key_mask, segment_ids, min(CHUNK, v.shape[-2]))
+    work = work_of(readers, known, v, key_mask, segment_ids, min(CHUNK, v.shape[-2])).for_outputs(v, given)
     plan = work.plan
     parts, n, who = stretches(plan), plan.n, plan.heads
-    out, row_z = room((*who.out_lead, n, plan.e), v.dtype), None
+    out, row_z = room((*who.out_lead, n, plan.e), given), None
     if normaliser:
         row_z = Normaliser(np.empty(out.shape[:-1], dtype), np.empty(out.shape[:-1], dtype))
     if parts == 1:

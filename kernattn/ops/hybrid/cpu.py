@@ -17,14 +17,13 @@ from kernattn._plans.streams import Stream
 from kernattn._runtime.parallel import share
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops._numba.tiles.layout import accumulation, flat, narrow, room, seconds_of, skipped
-from kernattn.ops.block_softmax.cpu import block_softmax
+from kernattn.ops.block_softmax.cpu import in_floats
 from kernattn.ops.causal import cpu as features
 from kernattn.ops.features.sides import keys, queries
 from kernattn.ops.hybrid.join import Map, exact, join, require_streams, rows_and_spec, shares_of
 from kernattn.ops.hybrid.loops import blend
 from kernattn.ops.hybrid.tokens import masks_of
 from kernattn.ops.key_state.recurrence import runs_of, stretches, work_of
-from kernattn.ops.recast import widen
 
 
 @without_flags
@@ -34,7 +33,6 @@ def hybrid(
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the op's outputs."""
     given = v.dtype
-    q, k, v = widen(accumulation(v), q, k, v)
     streams = require_streams(plan, causal, state is not None).streams
     lagged = None
     if len(streams) == 1 and q.shape[-2] == k.shape[-2] and is_lag(streams[0]):
@@ -42,16 +40,18 @@ def hybrid(
         lagged = _lagged(q, k, v, q_spec, k_spec, streams[0], state, key_mask, segment_ids, shape)
     if lagged is None:
         made = join(
-            features.causal, block_softmax, q, k, v, q_spec, k_spec, scale, plan, within, causal,
+            features.in_floats, in_floats, q, k, v, q_spec, k_spec, scale, plan, within, causal,
             state, key_mask, segment_ids, near_bias, keep,
         )  # fmt: skip
         return narrow(made[0], given), *made[1:]
     far, normaliser, after = lagged
-    near, lse = block_softmax(q, k, v, scale, within, key_mask, None)
+    near, lse = in_floats(q, k, v, scale, within, key_mask, None)
     shares, normaliser = shares_of(np, exact(np, lse, near_bias), normaliser)
     _blend(near, far, *shares)
-    out = narrow(far, given)
-    return (out, normaliser, after, near, lse) if keep else (out, None, after)
+    if keep:
+        return narrow(far, given), normaliser, after, near, lse
+    del near, lagged  # room for what is rounded
+    return narrow(far, given), None, after
 
 
 def is_lag(stream: Stream) -> bool:
@@ -76,11 +76,12 @@ def _lagged(
     dtype, lag, count = accumulation(v), stream.queries.start, stream.keys.stop
     (of_q, q_map), (of_k, k_map) = rows_and_spec(q, q_spec), rows_and_spec(k, k_spec)
     readers, known_keys = queries(of_q, q_map, dtype, True), keys(of_k, k_map, dtype)
-    width = readers.x[0].size // (prod(readers.lead) * readers.n)
+    floats, bits, _ = readers.x
+    width = (floats.size + bits.size) // (prod(readers.lead) * readers.n)
     mask, segments = masks_of(v, stream, key_mask, segment_ids, q.shape[-2])
     mask, segments = (None if x is None else padded(x, v.shape[-2]) for x in (mask, segments))
     readers = readers._replace(x=skipped(readers.x, lag * width), given=readers.given[lag:])
-    work = work_of(readers, known_keys, v, mask, segments, min(features.CHUNK, count))
+    work = work_of(readers, known_keys, v, mask, segments, min(features.CHUNK, count)).for_outputs(v, dtype)
     if stretches(work.plan) > 1:
         return None
     out = room(shape, dtype)

@@ -63,6 +63,10 @@ class Work(NamedTuple):
     dtype: np.dtype[Any]
     taken: Operands | None  # how the matrix unit takes products, where it does
 
+    def for_outputs(self, v: Array, dtype: np.dtype[Any]) -> "Work":
+        """Return what writes outputs of a dtype: where values have another, floats take all products."""
+        return self if v.dtype == dtype else self._replace(taken=None)
+
     def run(
         self,
         runs: Runs,

@@ -51,7 +51,7 @@ class _Words:
         return self.builder.select(self.builder.icmp_signed(compare, x, self.number(y)), yes, no)
 
 
-def _widen_bfloat16(builder, bits):
+def widen_bfloat16(builder, bits):
     """Return the float32 of which these are the upper bits."""
     w = _Words(builder, bits)
     return builder.bitcast(w.shl(builder.zext(bits, w.word), 16), w.float)
@@ -170,6 +170,24 @@ def _converter(convert):
     return run
 
 
+def _storer(convert):
+    """Return the intrinsic that writes a vector to bits at target[to] and on."""
+
+    @intrinsic
+    def put(context, vector, target, to):
+        def codegen(context, builder, signature, args):
+            data = builder.gep(context.make_array(target)(context, builder, args[1]).data, [args[2]])
+            x = args[0]  # of float64 there are no bits, but such loops are compiled
+            single = _like(x, "float")
+            converted = convert(builder, x if x.type == single else builder.fptrunc(x, single))
+            builder.store(converted, builder.bitcast(data, converted.type.as_pointer())).align = 2
+            return context.get_dummy_value()
+
+        return types.void(vector, target, types.intp), codegen
+
+    return put
+
+
 def _narrow_soon(over):
     """Return what narrows to bfloat16, sooner where no number of a vector is beyond the largest."""
     return _usual(0x7F7F8000, _quick_bfloat16, partial(_narrow_bfloat16, over=over))
@@ -178,10 +196,13 @@ def _narrow_soon(over):
 _widen_b, _widen_h, _narrow_b, _narrow_h, _round_b, _round_h = map(
     _converter,
     (
-        _widen_bfloat16, widen_float16, _narrow_soon(0x7F7F), _narrow_float16,
+        widen_bfloat16, widen_float16, _narrow_soon(0x7F7F), _narrow_float16,
         _narrow_soon(0x7F80), partial(_narrow_float16, over=0x7C00),
     ),
 )  # fmt: skip
+
+
+store_bfloat16, store_float16 = map(_storer, (_narrow_soon(0x7F7F), _narrow_float16))
 
 
 @inner

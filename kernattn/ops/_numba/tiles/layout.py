@@ -53,12 +53,12 @@ def plain(array: Array, dtype: Any) -> NDArray[Any]:
 
 def _kind_in(array: Array, dtype: np.dtype[Any]) -> int:
     """Return the kind of 16-bit floats that loops of a dtype widen, 0 where an array has none."""
-    own = array.dtype
-    if own.itemsize != 2 or dtype is not _SINGLE or array.size == 0:
+    if dtype is not _SINGLE or array.size == 0:
         return 0
+    own = array.dtype
     kind = _KINDS.get(own)
     if kind is None:
-        kind = _KINDS[own] = kind_of(array) if own.char in "eE" and own.isnative else 0
+        kind = _KINDS[own] = kind_of(array) if own.itemsize == 2 and own.char in "eE" and own.isnative else 0
     return kind
 
 
@@ -100,7 +100,7 @@ def rows(array: Array, dtype: np.dtype[Any]) -> Rows:
     kind = _kind_in(array, dtype)
     if kind == 0:
         return flat(array, dtype), _NO_BITS, 0
-    bits = array.ravel().view(_WORD)
+    bits = array.getfield(_WORD).ravel()  # sooner than a view
     bits.setflags(False)
     return _NO_FLOATS_READ, bits, kind
 
@@ -116,19 +116,22 @@ def token_rows(array: Array, dtype: np.dtype[Any]) -> Rows:
     own = array.dtype
     if own is dtype and array.flags.carray:
         return array.ravel(), _NO_BITS_WRITTEN, 0
-    kind = _kind_in(array, dtype)
-    if kind == 0:
+    kind = _KINDS.get(own) or _kind_in(array, dtype)
+    if kind == 0 or dtype is not _SINGLE:
         return plain(array, dtype), _NO_BITS_WRITTEN, 0
-    bits = array.view(_WORD).ravel()
+    bits = array.getfield(_WORD).ravel()
     return _NO_FLOATS, bits if bits.flags.carray else bits.copy(), kind
 
 
 def written(array: NDArray[Any], dtype: np.dtype[Any]) -> Rows:
     """Return room for numbers that are written, in the dtype of sums or with 16 bits."""
     own = array.dtype
-    if own.itemsize != 2:
+    if own is dtype:
         return array.ravel(), _NO_BITS_WRITTEN, 0
-    return _NO_FLOATS, array.view(_WORD).ravel(), _KINDS.get(own) or kind_of(array)
+    kind = _KINDS.get(own) or (kind_of(array) if own.itemsize == 2 else 0)
+    if kind == 0:
+        return array.ravel(), _NO_BITS_WRITTEN, 0
+    return _NO_FLOATS, array.getfield(_WORD).ravel(), kind
 
 
 def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -163,7 +166,7 @@ def narrow(out: NDArray[Any], dtype: np.dtype[Any], held: bool = True) -> NDArra
 
 
 _KINDS: dict[np.dtype[Any], int] = {}
-"""Kinds of the dtypes of 2 bytes that arrays had, 0 of those that are no floats."""
+"""Kinds of the dtypes that arrays had, 0 of those that have no floats of 16 bits."""
 
 _NO_FLOATS, _NO_FLOATS_READ = np.zeros(0, _SINGLE), flat(np.zeros(0), _SINGLE)
 _NO_BITS, _NO_BITS_WRITTEN = flat(np.zeros(0, _WORD), _WORD), np.zeros(0, _WORD)

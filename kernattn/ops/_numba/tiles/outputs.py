@@ -6,8 +6,10 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import log_of
-from kernattn.ops._numba.codegen.halves import narrow
+from kernattn.ops._numba.codegen.halves import BFLOAT16, narrow, store_bfloat16, store_float16
 from kernattn.ops._numba.codegen.memory import window
+from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.codegen.vectors import load
 
 
 @inner_exact
@@ -28,15 +30,36 @@ def write(num, row, rows, e, den, out, at):
             target[c] = y
 
 
+def _quotients(put):
+    """Return the loop that writes the quotients of a row, of whole vectors, as bits."""
+
+    @inner_exact
+    def run(num, at, e, den, bits, to):
+        for c in range(0, e, lanes(num)):
+            put(load(num, at + c) / den, bits, to + c)
+
+    return run
+
+
+_bfloat16_quotients, _float16_quotients = _quotients(store_bfloat16), _quotients(store_float16)
+
+
 @inner
 def write_rows(num, row, rows, e, den, room, out, at):
-    """Write as `write` does to rows (floats, bits, kind), by way of a room where these have 16 bits."""
+    """Write as `write` does to rows (floats, bits, kind); what may overflow goes to 16 bits by way of a room."""
     floats, bits, kind = out
     if kind == 0:
         write(num, row, rows, e, den, floats, at)
-    else:
-        write(num, row, rows, e, den, room, 0)
-        narrow(room, 0, rows * e, bits, kind, at)
+        return
+    for i in range(rows):
+        d, to = den[i], at + i * e
+        if not d >= 1 or e % lanes(num) > 0:
+            write(window(num, i * row, e), e, 1, e, window(den, i, 1), room, 0)
+            narrow(room, 0, e, bits, kind, to)
+        elif kind == BFLOAT16:
+            _bfloat16_quotients(num, i * row, e, d, bits, to)
+        else:
+            _float16_quotients(num, i * row, e, d, bits, to)
 
 
 @inner_exact

@@ -307,25 +307,30 @@ def panel_product(a, rows, inner, panels, begin, count, c, c_row):
         product(a, 0, inner, 1, panels, (begin + j) * inner, width, c, j, c_row, rows, columns, inner, False, FULL)
 
 
+def turned(k, rows):
+    """Return the code of a square block of vectors, transposed: log2(lanes) rounds of interleaving."""
+    n, lane = k.width, ir.IntType(32)
+
+    def interleave(x, y, high):
+        picks = [i // 2 + (n // 2 if high else 0) + (n if i % 2 else 0) for i in range(n)]
+        return k.builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(lane, n), picks))
+
+    for _ in range(n.bit_length() - 1):
+        rows = [interleave(rows[i // 2], rows[i // 2 + n // 2], i % 2) for i in range(n)]
+    return rows
+
+
 @intrinsic
 def _transpose_block(context, a, a_at, a_row, b, b_at, b_row):
-    """Write a square block of lanes x lanes of a, transposed, to b: log2(lanes) rounds of interleaving."""
+    """Write a square block of lanes x lanes of a, transposed, to b."""
     at = types.intp
 
     def codegen(context, builder, signature, args):
         k = Block(context, builder, b.dtype)
         source, target = k.pointer(a, args[0]), k.pointer(b, args[3])
-        n, lane = k.width, ir.IntType(32)
-        rows = [k.load(k.at(source, args[1], builder.mul(k.number(i), args[2]))) for i in range(n)]
-
-        def interleave(x, y, high):
-            picks = [i // 2 + (n // 2 if high else 0) + (n if i % 2 else 0) for i in range(n)]
-            return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(lane, n), picks))
-
-        for _ in range(n.bit_length() - 1):
-            rows = [interleave(rows[i // 2], rows[i // 2 + n // 2], i % 2) for i in range(n)]
-        for i in range(n):
-            k.store(rows[i], k.at(target, args[4], builder.mul(k.number(i), args[5])))
+        rows = [k.load(k.at(source, args[1], builder.mul(k.number(i), args[2]))) for i in range(k.width)]
+        for i, row in enumerate(turned(k, rows)):
+            k.store(row, k.at(target, args[4], builder.mul(k.number(i), args[5])))
         return context.get_dummy_value()
 
     return types.void(a, at, at, b, at, at), codegen
