@@ -96,7 +96,7 @@ def draw_for_numbers(estimator: Any, x: Array, y: Float64, weights: Float64 | No
         def tune(kernel: Stationary, ard: bool) -> Candidate:
             if ard:
                 return tune_by_evidence(kernel, ard, x, y, weights, linear)
-            return tune_by_landmarks(kernel, x, y, weights, linear)
+            return tune_by_landmarks(kernel, x, y, weights, linear, for_good=estimator._in_parts)
 
         return draw_tuned(estimator, x, weights, linear, tune, best)
 

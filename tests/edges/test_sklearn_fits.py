@@ -266,7 +266,9 @@ def test_the_kernel_has_to_be_better_on_folds_too(better):
     y = np.sin(2 * x[:, 0]) + 0.1 * rng.standard_normal(60)
     with mock.patch.object(Judge, "left_out", lambda _, kernel: float(better == (kernel is None))):
         phi = FeatureRidge(num_features=16, random_state=0).fit(x, y).feature_map_
+        in_parts = FeatureRidge(num_features=16, random_state=0).partial_fit(np.tile(x, (2, 1)), np.tile(y, 2))
     assert isinstance(phi, ka.features.Concatenated if better else ka.features.Linear)
+    assert isinstance(in_parts.feature_map_, ka.features.Concatenated)  # later rows would have no kernel
 
 
 @pytest.mark.filterwarnings("ignore:the penalty that folds:UserWarning")
@@ -461,7 +463,7 @@ def test_a_line_beside_the_kernel():
         model = FeatureRidge(num_features=16, random_state=0, linear=linear, margin=None).fit(x, y)
         np.testing.assert_allclose(model.predict(far), far @ [1.0, -2.0, 3.0], rtol=0.02, atol=1.0)
     units = np.array([1e-6, 1.0, 1e6])
-    given = {"estimator": "auto", "num_features": 16, "random_state": 0, "linear": True, "ridge": 1e-3}
+    given = {"estimator": "auto", "num_features": 16, "random_state": 0, "linear": True, "ridge": 1e-3, "margin": None}
     mine, other = (FeatureRidge(ka.kernels.Gaussian(by), **given).fit(x * by, y) for by in (np.ones(3), units))
     np.testing.assert_allclose(other.predict(far * units), mine.predict(far), rtol=1e-6)
     assert FeatureRidge(num_features=16, linear=False, random_state=0).fit(x, y).feature_map_.num_features_of(3) == 16
