@@ -6,10 +6,13 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64
 from kernattn._runtime.checks import finite_number, shown
+from kernattn._runtime.deprecated import warn_user
 from kernattn.errors import ParameterError
 from kernattn.sklearn._inputs import array_beside
 
 MARGIN = 1.0  # widths of the range
+SHARE = 0.01  # of the rows: that many wild ones are no surprise
+ROUNDING = 1e3  # units in the last place
 
 
 def check_margin(margin: Any) -> None:
@@ -28,7 +31,7 @@ def widen_range(before: Array | None, x: Array, y: Float64) -> Array:
 
 
 def hold(predictions: Array, target_range: Array, margin: float | None) -> Array:
-    """Return predictions within a range, so many of its widths wider on either side."""
+    """Return predictions within a range, so many of its widths wider on either side; warn where many are held."""
     if margin is None:
         return predictions
     xp, targets = namespace(predictions=predictions), to_numpy64(target_range)
@@ -36,5 +39,22 @@ def hold(predictions: Array, target_range: Array, margin: float | None) -> Array
         beyond = margin * targets[1] - margin * targets[0]
         ends = np.asarray(targets[0] - beyond), np.asarray(targets[1] + beyond)
         low, high = (constant(xp, end, predictions.dtype, predictions) for end in ends)
+    _warn_of_many(xp, predictions, low, high, margin)
     held: Array = xp.minimum(xp.maximum(predictions, low), high)
     return held
+
+
+def _warn_of_many(xp: Any, predictions: Array, low: Array, high: Array, margin: float) -> None:
+    """Warn where more rows are held than a few wild ones; predictions at an end that differ by rounding are not."""
+    rounding = ROUNDING * xp.finfo(predictions.dtype).eps
+    with np.errstate(over="ignore"):
+        outside = (low - predictions > rounding * xp.abs(low)) | (predictions - high > rounding * xp.abs(high))
+    rows = xp.any(outside, axis=1) if outside.ndim == 2 else outside
+    count, number = int(xp.sum(xp.astype(rows, xp.int64))), predictions.shape[0]
+    if count > SHARE * number:
+        warn_user(
+            f"{count} of {number} rows are far from those of the fit: their predictions are beyond its targets by more "
+            f"than margin={margin:g} widths of the targets' range, and are held there. set_params(margin=None) holds "
+            "none, without another fit, as a trend may need",
+            UserWarning,
+        )

@@ -100,7 +100,10 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         return self
 
     def predict(self, X: Any) -> Any:
-        """Return predictions (n,) of rows X (n, d), within `margin`: means, or of "quantile" the quantile."""
+        """Return predictions (n,) of rows X (n, d), within `margin`: means, or of "quantile" the quantile.
+
+        A warning says where more than one row in a hundred is held there, as of a trend that goes on.
+        """
         x = self._check_new(X)
         return hold(self.solution_.predict(x), self.target_range_, self.margin)
 

@@ -35,7 +35,8 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         a kernel given by name.
     linear : bool or None
         Whether a line, of columns in units of their deviations, is beside the kernel. None is True where the
-        lengthscale is tuned, or the line alone where the evidence or folds prefer it; else it is False.
+        lengthscale is tuned, or the line alone where the evidence or folds prefer it, but not of the first of many rows
+        by `partial_fit`; it is False where a lengthscale is given, and for sparse rows.
     ridge : float, (c,) array_like or None
         The penalty :math:`\lambda`, on the sum over rows. None takes the best by `objective`, for each target its own,
         but none below 1e-5 of the features' mean squared norm; a warning says if the best is at that limit.
@@ -54,7 +55,8 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     margin : float or None
         How far beyond the range of the targets that were fitted a prediction may be, in widths of that range: 0 or
         more. A line goes on beyond all rows that were learnt from, and a single row far outside them, or a few rows to
-        learn from, would else make predictions without sense. None holds nothing, as trends may need it.
+        learn from, would else make predictions without sense. None holds nothing, as trends may need it. Predictions
+        are held, and with them scores: a change needs no other fit. `solution_` and intervals are not.
 
     Attributes
     ----------
@@ -81,7 +83,10 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     margin: float | None = MARGIN
 
     def predict(self, X: Any) -> Any:
-        """Return predictions (n,) or (n, c) of rows X (n, d), within `margin` of the targets' range."""
+        """Return predictions (n,) or (n, c) of rows X (n, d), within `margin` of the targets' range.
+
+        A warning says where more than one row in a hundred is held there, as of a trend that goes on.
+        """
         x = self._check_new(X)
         return hold(self.solution_.predict(x), self.target_range_, self.margin)
 
@@ -89,7 +94,8 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         """Return jackknife+ intervals (low, high) of rows X (m, d), by `kernattn.solvers.jackknife`.
 
         `X_train` (n, d) and `y_train` (n,) or (n, c) are the rows and targets that were fitted, all of them and without
-        weights: the estimator does not keep them.
+        weights: the estimator does not keep them. Intervals are those of `solution_`, which `margin` does not hold: the
+        prediction of a row far from all others can be outside of its interval.
         """
         new = self._check_new(X)
         x, y, _ = check_targets(self, X_train, y_train, None, reset=False)

@@ -1,5 +1,7 @@
 """Regressors far from the rows that they have learnt: predictions stay within a margin of the targets' range."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,10 @@ def ridge(**given):
     return FeatureRidge(num_features=16, linear=True, lengthscale=1.0, ridge=1.0, random_state=0, **given)
 
 
+SOME_ARE_HELD = pytest.mark.filterwarnings("ignore:.* rows are far from those of the fit:UserWarning")
+
+
+@SOME_ARE_HELD
 @pytest.mark.parametrize("margin", [0, 0.5, 1.0])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_far_row_is_held_at_the_margin_and_no_other_is(margin, dtype):
@@ -36,12 +42,33 @@ def test_without_a_margin_the_line_goes_on():
     np.testing.assert_array_equal(fitted.predict(FAR), fitted.solution_.predict(FAR))
 
 
+@pytest.mark.parametrize("targets", [Y, np.stack([Y, 3 - Y], axis=1)])
+def test_more_than_a_hundredth_of_the_rows_is_not_held_without_a_word(targets):
+    fitted = ridge().fit(X, targets)
+    rows = np.concatenate([X[:198], FAR[:2]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.predict(rows)  # a hundredth
+    with pytest.warns(UserWarning, match=r"^2 of 199 rows .* margin=1 widths .* set_params\(margin=None\)"):
+        fitted.score(rows[1:], targets[1:200])
+    free = fitted.set_params(margin=None).predict(rows[1:])
+    np.testing.assert_array_equal(free, fitted.solution_.predict(rows[1:]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_targets_without_a_range_are_not_held_by_rounding(dtype):
+    rows, targets = X.astype(dtype), np.full(200, 0.1)
+    np.testing.assert_allclose(ridge().fit(rows, targets).predict(rows), targets, rtol=1e-6)
+
+
+@SOME_ARE_HELD
 def test_a_line_alone_is_held_too():
     fitted = FeatureRidge(random_state=0).fit(X, Y)
     assert isinstance(fitted.feature_map_, ka.features.Linear)
     np.testing.assert_allclose(fitted.predict(FAR)[:2], [Y.max() + WIDTH, Y.min() - WIDTH])
 
 
+@SOME_ARE_HELD
 def test_each_target_has_a_range_of_its_own():
     held = ridge().fit(X, np.stack([Y, 10 - 5 * Y], axis=1)).predict(FAR)
     np.testing.assert_allclose(held[:2, 0], [Y.max() + WIDTH, Y.min() - WIDTH])
@@ -66,6 +93,7 @@ def test_a_part_that_is_refused_leaves_the_range():
     np.testing.assert_array_equal(parts.target_range_, [Y.min(), Y.max()])
 
 
+@SOME_ARE_HELD
 def test_means_of_counts_are_held_and_stay_positive():
     counts = RNG.poisson(np.exp(X[:, 0]))
     fitted = FeatureRegressor(**OF_COUNTS).fit(X, counts)
