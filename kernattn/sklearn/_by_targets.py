@@ -39,7 +39,13 @@ class _Seen(NamedTuple):
 
 
 def tune_by_evidence(
-    kernel: Stationary, ard: bool, x: Array, y: Float64, weights: Float64 | None, linear: bool | None
+    kernel: Stationary,
+    ard: bool,
+    x: Array,
+    y: Float64,
+    weights: Float64 | None,
+    linear: bool | None,
+    in_span: bool = False,
 ) -> Candidate:
     """Return a kernel with the lengthscales of the largest evidence, from its own on: a factor, or one for each axis.
 
@@ -49,29 +55,29 @@ def tune_by_evidence(
     """
     with on_one_thread():
         found = _of_evidence(kernel, ard, _distinct(x, y, weights))
-    return Candidate(found, line_of(x, weights) if linear else None)
+    return Candidate(found, line_of(x, weights, in_span) if linear else None)
 
 
 def tune_by_landmarks(
-    kernel: Stationary, x: Array, y: Float64, weights: Float64 | None, linear: bool | None, for_good: bool = False
+    kernel: Stationary, x: Array, y: Float64, weights: Float64 | None, linear: bool | None, in_parts: bool = False
 ) -> Candidate:
     """Return the candidate with the largest evidence on landmarks, of the rows and targets of `tune_by_evidence`.
 
     The kernel's own lengthscale is tried, 4 and 16 times it, quarters while they are better, and then one between the
     best and the better of its neighbours. A line is beside the kernel unless `linear` is False. None takes the line
     alone, unless both the evidence and rows left out prefer the kernel: the evidence believes in normal noise, and
-    explains far targets by a short lengthscale. The line is not alone where more rows may come and the choice is
-    `for_good`: of enough rows a kernel beside it does no harm, and folds of all rows choose its penalty.
+    explains far targets by a short lengthscale. Where rows come `in_parts`, the line is not alone, as the choice is for
+    good: of enough rows a kernel beside it does no harm, and folds of all rows choose its penalty.
     """
     with on_one_thread():
         seen = _distinct(x, y, weights)
         if _tells_nothing(seen):
-            return Candidate(kernel, line_of(x, weights) if linear else None)
-        line = line_to_try(x, weights, linear)
+            return Candidate(kernel, line_of(x, weights, not in_parts) if linear else None)
+        line = line_to_try(x, weights, linear, not in_parts)
         judge = Judge(*seen, None if line is None else line(seen.rows).T)
         best, most = _search(lambda by: judge.log_evidence(times_longer(kernel, by)))
         found = times_longer(kernel, best)
-        alone = linear is None and line is not None and not for_good
+        alone = linear is None and line is not None and not in_parts
         alone = alone and (judge.log_evidence(None) >= most or judge.left_out(None) <= judge.left_out(found))
     return Candidate(None if alone else found, line)
 

@@ -14,12 +14,14 @@ from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._arrays.units import unit_of
 from kernattn._runtime.checks import MODERATE
+from kernattn._runtime.lazy_scipy import linalg
 from kernattn.errors import ParameterError
-from kernattn.features import FeatureMap, Linear, random_features
+from kernattn.features import FeatureMap, Linear, Transformed, random_features
 from kernattn.features._spectral.spectra import is_by_axes
 from kernattn.kernels import Kernel, Stationary, usual_lengthscale
 
 FEATURES = 256  # of the map by which a search judges a kernel
+WIDE = 256  # columns, beyond which a line has no more features than there are rows
 SAME = 1e-13  # of a column's mean: a deviation of less is rounding
 
 
@@ -38,7 +40,7 @@ class Candidate(NamedTuple):
     """A kernel, with a line beside it or not; no kernel stands for the line alone."""
 
     kernel: Kernel | None
-    line: Linear | None = None
+    line: FeatureMap | None = None
 
     def make_map(self, draw: Callable[[Kernel], FeatureMap]) -> FeatureMap:
         """Return the map, of which `draw` makes the features of the kernel."""
@@ -55,8 +57,12 @@ class Candidate(NamedTuple):
         )
 
 
-def line_of(x: Array, weights: Float64 | None) -> Linear:
-    """Return the map of a line, in units of the columns' deviations, of a mean squared norm of 1 over the rows."""
+def line_of(x: Array, weights: Float64 | None, in_span: bool = False) -> FeatureMap:
+    """Return the map of a line, in units of the columns' deviations, of a mean squared norm of 1 over the rows.
+
+    Of more columns than rows it may be `in_span`: a feature for each row, in which penalised fits to these rows are
+    the same. The variance of a Gaussian process is not.
+    """
     if is_sparse(x):
         raise ParameterError("linear must be False or None for sparse rows: a line takes the columns' means off")
     rows = to_numpy64(x)
@@ -65,12 +71,22 @@ def line_of(x: Array, weights: Float64 | None) -> Linear:
     deviation = by * np.sqrt(np.average(((rows - mean) / by) ** 2, axis=0, weights=weights))
     size = np.maximum(np.abs(mean), np.finfo(float).tiny)
     unit = np.where(deviation > SAME * size, deviation, np.maximum(size, 1.0))
-    return Linear(unit * np.sqrt(rows.shape[1]), mean)
+    line = Linear(unit * np.sqrt(rows.shape[1]), mean)
+    return _in_span(line, rows) if in_span and len(rows) < rows.shape[1] > WIDE else line
 
 
-def line_to_try(x: Array, weights: Float64 | None, linear: bool | None) -> Linear | None:
+def _in_span(line: Linear, rows: Float64) -> Transformed:
+    r"""Return the map :math:`\phi(x)\, Q` of a line, where Q (d, n) is an orthonormal basis of the features of rows.
+
+    The weights of a penalised fit are in their span, so that it is the same, from n numbers in place of d.
+    """
+    span = linalg.qr(line(rows).T, mode="economic")[0] / line.lengthscale[:, None]
+    return Transformed(Linear(np.ones(len(rows)), line.center @ span), span)
+
+
+def line_to_try(x: Array, weights: Float64 | None, linear: bool | None, in_span: bool = True) -> FeatureMap | None:
     """Return the line that candidates may have; None where it is not wanted, or rows are sparse and it is not asked."""
-    return None if linear is False or (linear is None and is_sparse(x)) else line_of(x, weights)
+    return None if linear is False or (linear is None and is_sparse(x)) else line_of(x, weights, in_span)
 
 
 def times_longer(kernel: Stationary, by: float) -> Stationary:

@@ -36,20 +36,24 @@ def draw_tuned(
     linear: bool | None,
     tune: Tune | None,
     best: Kernel | None = None,
+    in_span: bool = False,
 ) -> FeatureMap:
-    """Return the map for rows, whose targets tune a kernel, or have: the `best`. Without targets, `tune` is None."""
+    """Return the map for rows, whose targets tune a kernel, or have: the `best`. Without targets, `tune` is None.
+
+    A line of many columns is in the rows' span where `in_span` says so.
+    """
     if linear is not None:
         boolean("linear", linear)
     choices = ("scale",) if tune is None else ("scale", *SEARCHES)
     kernel, how = start_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), choices)
     if how == "tune" and best is not None:
-        found = Candidate(best, None if linear is False else line_of(x, weights))
+        found = Candidate(best, None if linear is False else line_of(x, weights, in_span))
     elif how in SEARCHES:
         assert tune is not None
         assert isinstance(kernel, Stationary)
         found = tune(kernel, how == "ard")
     else:
-        found = Candidate(kernel, line_of(x, weights) if linear else None)
+        found = Candidate(kernel, line_of(x, weights, in_span) if linear else None)
 
     def draw(kernel: Kernel) -> FeatureMap:
         if estimator.estimator is None and tune is not None:
@@ -90,15 +94,15 @@ def draw_by_evidence(estimator: Any, x: Array, y: Float64, weights: Float64 | No
 
 def draw_for_numbers(estimator: Any, x: Array, y: Float64, weights: Float64 | None) -> FeatureMap:
     """Return the map for rows with targets (n, c) of a least squares fit."""
-    linear = estimator.linear
+    linear, parts = estimator.linear, estimator._in_parts
 
     def draw(x: Array, best: Kernel | None) -> FeatureMap:
         def tune(kernel: Stationary, ard: bool) -> Candidate:
             if ard:
-                return tune_by_evidence(kernel, ard, x, y, weights, linear)
-            return tune_by_landmarks(kernel, x, y, weights, linear, for_good=estimator._in_parts)
+                return tune_by_evidence(kernel, ard, x, y, weights, linear, in_span=not parts)
+            return tune_by_landmarks(kernel, x, y, weights, linear, in_parts=parts)
 
-        return draw_tuned(estimator, x, weights, linear, tune, best)
+        return draw_tuned(estimator, x, weights, linear, tune, best, in_span=not parts)
 
     return _in_metric(estimator, x, y, weights, draw)
 
@@ -110,10 +114,10 @@ def draw_for_labels(estimator: Any, x: Array, labels: Any, weights: Float64 | No
     def draw(x: Array, _: Kernel | None) -> FeatureMap:
         def tune(kernel: Stationary, ard: bool) -> Candidate:
             if ard:
-                return tune_by_evidence(kernel, ard, x, signs, weights, linear)
+                return tune_by_evidence(kernel, ard, x, signs, weights, linear, in_span=True)
             return tune_by_log_loss(kernel, x, labels, weights, estimator.fit_intercept, linear)
 
-        return draw_tuned(estimator, x, weights, linear, tune)
+        return draw_tuned(estimator, x, weights, linear, tune, in_span=True)
 
     return _in_metric(estimator, x, signs, weights, draw)
 
