@@ -116,7 +116,7 @@ def measure(data: Data, seed: int, num_features: int) -> dict[str, float] | None
     x, new_x = scaled[rows], scaled[new]
     y, new_y = ((data.y[which] - data.y[rows].mean()) / y_spread for which in (rows, new))
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the penalty that .* prefers is the least")
+        warnings.filterwarnings("ignore", "the penalty that .* prefers? is the least")
         model = FeatureRidge(num_features=num_features, estimator="auto", random_state=seed).fit(x, y)
     phi, folds = model.feature_map_, list(model._sums.values())
     spectrum = decompose(sum(folds[1:], folds[0]), True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from kernattn._arrays.csr import is_sparse
+from kernattn._arrays.csr import dense_blocks, is_sparse, numbers_of
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._arrays.units import unit_of
 from kernattn._runtime.checks import MODERATE
@@ -21,7 +21,8 @@ from kernattn.features._spectral.spectra import is_by_axes
 from kernattn.kernels import Kernel, Stationary, usual_lengthscale
 
 FEATURES = 256  # of the map by which a search judges a kernel
-WIDE = 256  # columns, beyond which a line has no more features than there are rows
+SPANNED = 256  # columns, beyond which a line has no more features than there are rows
+WIDE = 1024  # columns of sparse rows, beyond which to make them dense takes far longer than what they hold
 SAME = 1e-13  # of a column's mean: a deviation of less is rounding
 
 
@@ -63,16 +64,25 @@ def line_of(x: Array, weights: Float64 | None, in_span: bool = False) -> Feature
     Of more columns than rows it may be `in_span`: a feature for each row, in which penalised fits to these rows are
     the same. The variance of a Gaussian process is not.
     """
-    if is_sparse(x):
-        raise ParameterError("linear must be False or None for sparse rows: a line takes the columns' means off")
-    rows = to_numpy64(x)
-    mean = np.average(rows, axis=0, weights=weights)
-    by = unit_of(rows)  # squares may be beyond float64
-    deviation = by * np.sqrt(np.average(((rows - mean) / by) ** 2, axis=0, weights=weights))
+    mean, deviation = _mean_and_deviation(x, weights)
     size = np.maximum(np.abs(mean), np.finfo(float).tiny)
     unit = np.where(deviation > SAME * size, deviation, np.maximum(size, 1.0))
-    line = Linear(unit * np.sqrt(rows.shape[1]), mean)
-    return _in_span(line, rows) if in_span and len(rows) < rows.shape[1] > WIDE else line
+    n, d = x.shape
+    line = Linear(unit * np.sqrt(d), mean)
+    return _in_span(line, to_numpy64(x.toarray() if is_sparse(x) else x)) if in_span and n < d > SPANNED else line
+
+
+def _mean_and_deviation(x: Array, weights: Float64 | None) -> tuple[Float64, Float64]:
+    """Return the mean and the deviation of each column (d,), of sparse rows a dense block at a time."""
+    by = unit_of(to_numpy64(numbers_of(x)))  # squares may be beyond float64
+    if not is_sparse(x):
+        rows = to_numpy64(x)
+        mean = np.average(rows, axis=0, weights=weights)
+        return mean, by * np.sqrt(np.average(((rows - mean) / by) ** 2, axis=0, weights=weights))
+    shares = np.full(x.shape[0], 1 / x.shape[0]) if weights is None else weights / weights.sum()
+    mean = sum(shares[here] @ rows for here, rows in dense_blocks(x))
+    square = sum(shares[here] @ ((rows - mean) / by) ** 2 for here, rows in dense_blocks(x))
+    return mean, by * np.sqrt(square)
 
 
 def _in_span(line: Linear, rows: Float64) -> Transformed:
@@ -85,8 +95,12 @@ def _in_span(line: Linear, rows: Float64) -> Transformed:
 
 
 def line_to_try(x: Array, weights: Float64 | None, linear: bool | None, in_span: bool = True) -> FeatureMap | None:
-    """Return the line that candidates may have; None where it is not wanted, or rows are sparse and it is not asked."""
-    return None if linear is False or (linear is None and is_sparse(x)) else line_of(x, weights, in_span)
+    """Return the line that candidates may have; None where it is not wanted.
+
+    Of sparse rows of many columns it must be asked for: sums take the square of the columns.
+    """
+    wide = is_sparse(x) and x.shape[1] > WIDE
+    return None if linear is False or (linear is None and wide) else line_of(x, weights, in_span)
 
 
 def times_longer(kernel: Stationary, by: float) -> Stationary:

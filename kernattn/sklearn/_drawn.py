@@ -12,7 +12,7 @@ from kernattn.features import FeatureMap, Transformed
 from kernattn.kernels import Kernel, Stationary
 from kernattn.sklearn._by_labels import tune_by_log_loss
 from kernattn.sklearn._by_targets import tune_by_evidence, tune_by_landmarks
-from kernattn.sklearn._candidates import Candidate, line_of, on_one_thread
+from kernattn.sklearn._candidates import WIDE, Candidate, line_of, on_one_thread
 from kernattn.sklearn._inputs import array_beside, is_named, signs_of
 from kernattn.sklearn._maps import draw_map, nystrom_map, start_kernel
 from kernattn.solvers import learn_metric
@@ -20,7 +20,6 @@ from kernattn.solvers._digests import distinct
 
 LOOKED_AT = 4096  # rows that differ, among which landmarks are
 SHARE = 4  # times the landmarks: of no more rows that differ, any are as good
-WIDE = 1024  # columns, beyond which kernel values of sparse rows take far longer than random features
 SEARCHES = "tune", "ard"  # for a lengthscale, or for one along each axis
 
 TIMES = 1.0, 2.0, 4.0  # the usual lengthscale, in which a metric is learnt

@@ -31,21 +31,23 @@ def widen_range(before: Array | None, x: Array, y: Float64) -> Array:
 
 
 def hold(predictions: Array, target_range: Array, margin: float | None) -> Array:
-    """Return predictions within a range, so many of its widths wider on either side; warn where many are held."""
+    """Return predictions within a range, so many of its widths wider on either side."""
     if margin is None:
         return predictions
-    xp, targets = namespace(predictions=predictions), to_numpy64(target_range)
-    with np.errstate(over="ignore"):  # beyond its dtype, infinity holds nothing back
-        beyond = margin * targets[1] - margin * targets[0]
-        ends = np.asarray(targets[0] - beyond), np.asarray(targets[1] + beyond)
-        low, high = (constant(xp, end, predictions.dtype, predictions) for end in ends)
-    _warn_of_many(xp, predictions, low, high, margin)
+    low, high = _ends(predictions, target_range, margin)
+    xp = namespace(predictions=predictions)
     held: Array = xp.minimum(xp.maximum(predictions, low), high)
     return held
 
 
-def _warn_of_many(xp: Any, predictions: Array, low: Array, high: Array, margin: float) -> None:
-    """Warn where more rows are held than a few wild ones; predictions at an end that differ by rounding are not."""
+def hold_and_tell(predictions: Array, target_range: Array, margin: float | None) -> Array:
+    """Return predictions as `hold` does, and warn where more are held than those of a few wild rows.
+
+    Those beyond an end by rounding, as of targets that are all alike, are not counted.
+    """
+    if margin is None:
+        return predictions
+    xp, (low, high) = namespace(predictions=predictions), _ends(predictions, target_range, margin)
     rounding = ROUNDING * xp.finfo(predictions.dtype).eps
     with np.errstate(over="ignore"):
         outside = (low - predictions > rounding * xp.abs(low)) | (predictions - high > rounding * xp.abs(high))
@@ -58,3 +60,14 @@ def _warn_of_many(xp: Any, predictions: Array, low: Array, high: Array, margin: 
             "none, without another fit, as a trend may need",
             UserWarning,
         )
+    return hold(predictions, target_range, margin)
+
+
+def _ends(predictions: Array, target_range: Array, margin: float) -> tuple[Array, Array]:
+    """Return the least and the largest that a prediction may be, of each target."""
+    xp, targets = namespace(predictions=predictions), to_numpy64(target_range)
+    with np.errstate(over="ignore"):  # beyond its dtype, infinity holds nothing back
+        beyond = margin * targets[1] - margin * targets[0]
+        ends = np.asarray(targets[0] - beyond), np.asarray(targets[1] + beyond)
+        low, high = (constant(xp, end, predictions.dtype, predictions) for end in ends)
+    return low, high

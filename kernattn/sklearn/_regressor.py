@@ -14,7 +14,7 @@ from kernattn._runtime.checks import one_of
 from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_numbers, without_zeros
 from kernattn.sklearn._inputs import check_ridge, check_rows, check_weights, is_named
-from kernattn.sklearn._range import MARGIN, check_margin, hold, widen_range
+from kernattn.sklearn._range import MARGIN, check_margin, hold_and_tell, widen_range
 from kernattn.solvers import linear_model
 
 LOSSES = "huber", "poisson", "quantile"
@@ -105,7 +105,7 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         A warning says where more than one row in a hundred is held there, as of a trend that goes on.
         """
         x = self._check_new(X)
-        return hold(self.solution_.predict(x), self.target_range_, self.margin)
+        return hold_and_tell(self.solution_.predict(x), self.target_range_, self.margin)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,7 +11,7 @@ from kernattn._arrays.namespaces import Array
 from kernattn.sklearn._drawn import without_zeros
 from kernattn.sklearn._inputs import array_beside, check_targets
 from kernattn.sklearn._on_moments import LeastSquares
-from kernattn.sklearn._range import MARGIN, check_margin, hold, widen_range
+from kernattn.sklearn._range import MARGIN, check_margin, hold_and_tell, widen_range
 from kernattn.solvers import jackknife
 
 
@@ -36,7 +36,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     linear : bool or None
         Whether a line, of columns in units of their deviations, is beside the kernel. None is True where the
         lengthscale is tuned, or the line alone where the evidence or folds prefer it, but not of the first of many rows
-        by `partial_fit`; it is False where a lengthscale is given, and for sparse rows.
+        by `partial_fit`; it is False where a lengthscale is given, and for sparse rows of more than 1,024 columns.
     ridge : float, (c,) array_like or None
         The penalty :math:`\lambda`, on the sum over rows. None takes the best by `objective`, for each target its own,
         but none below 1e-5 of the features' mean squared norm; a warning says if the best is at that limit.
@@ -88,7 +88,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         A warning says where more than one row in a hundred is held there, as of a trend that goes on.
         """
         x = self._check_new(X)
-        return hold(self.solution_.predict(x), self.target_range_, self.margin)
+        return hold_and_tell(self.solution_.predict(x), self.target_range_, self.margin)
 
     def predict_interval(self, X: Any, X_train: Any, y_train: Any, coverage: float = 0.9) -> Any:
         """Return jackknife+ intervals (low, high) of rows X (m, d), by `kernattn.solvers.jackknife`.

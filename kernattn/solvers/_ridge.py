@@ -232,12 +232,13 @@ def ridge(
     least = _range(fit._spectrum, low)[0]
     at_least = (fit.penalty <= least * (1 + 1e-9)) & (fit._spectrum.energy > 0)
     if np.any(at_least):
-        why = "the targets seem to have no noise, or fewer rows than features fit them exactly"
+        why = "no more is needed where targets have no noise, or where rows are very many, or fewer than features"
         free = choose(moments, objective, intercept, 0.0).penalty if low > fit._spectrum.lowest else fit.penalty
         free = np.ravel(free)[np.ravel(at_least)]
         if np.any(free > TINY * fit._spectrum.values[0]):
             why = f"no less is allowed, and the best is {', '.join(f'{each:.3g}' for each in free[:3])}"
-        warn_user(f"the penalty that {objective} prefers is the least of its range, {least:.3g}: {why}", UserWarning)
+        whose = "folds prefer" if objective == "folds" else f"{objective} prefers"
+        warn_user(f"the penalty that {whose} is the least of its range, {least:.3g}: {why}", UserWarning)
     return fit
 
 

@@ -168,7 +168,8 @@ def test_sparse_rows(dtype):
 def test_sparse_rows_are_fitted_as_dense_ones():
     rows = sparse.random_array((80, 20), density=0.2, format="csr", rng=0)
     y = np.asarray(rows.sum(axis=1)) > 2
-    cases = [(cls, {"lengthscale": "tune", "linear": False}) for cls in (FeatureRidge, FeatureLogistic)]
+    tuned = [{"lengthscale": "tune", "linear": linear} for linear in (False, True, None)]
+    cases = [(cls, given) for cls in (FeatureRidge, FeatureLogistic) for given in tuned]
     cases += [
         (FeatureGP, {}),
         (RandomFeatures, {"estimator": "favor_sharp"}),
@@ -180,6 +181,19 @@ def test_sparse_rows_are_fitted_as_dense_ones():
         np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("counts", [None, np.arange(30.0) % 3])
+@pytest.mark.parametrize("columns", [20, 1100])
+def test_a_line_of_sparse_rows(columns, counts):
+    rows = sparse.random_array((30, columns), density=0.2, format="csr", rng=0)
+    y = np.asarray(rows[:, :3].sum(axis=1)) + np.arange(30.0)
+    given = {"num_features": 8, "random_state": 0, "lengthscale": 1.0, "ridge": 0.1, "linear": True, "margin": None}
+    got, wanted = (FeatureRidge(**given).fit(x, y, counts).predict(rows.toarray()) for x in (rows, rows.toarray()))
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    usual = FeatureRidge(num_features=8, random_state=0, ridge=0.1).fit(rows, y)
+    is_wide = columns > 1024  # where the square of the columns is more than sparse rows expect
+    assert (usual.feature_map_.num_features_of(columns) == 8) == is_wide
+
+
 def test_sparse_rows_that_are_refused():
     rows = sparse.random_array((60, 20), density=0.2, format="csr", rng=0)
     metric = FeatureRidge(metric="learned")
@@ -187,8 +201,6 @@ def test_sparse_rows_that_are_refused():
         assert not one.__sklearn_tags__().input_tags.sparse
         with pytest.raises(TypeError, match=r"Sparse rows are not for"):
             one.fit(rows, np.ones(60))
-    with pytest.raises(ParameterError, match="linear must be False or None for sparse rows"):
-        FeatureRidge(linear=True).fit(rows, np.arange(60.0))
     with pytest.raises(ParameterError, match="fit_inverse_transform must be False"):
         FeaturePCA(fit_inverse_transform=True).fit(rows)
 

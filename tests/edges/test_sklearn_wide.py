@@ -29,7 +29,7 @@ def fitted(model, wide, weights=W, **given):
         if isinstance(model, FeatureRidge | FeatureRegressor | FeatureGP)
         else np.digitize(Y, np.quantile(Y, [0.3, 0.6]))
     )
-    with mock.patch("kernattn.sklearn._candidates.WIDE", wide):
+    with mock.patch("kernattn.sklearn._candidates.SPANNED", wide):
         return model.fit(X, y, sample_weight=weights)
 
 

@@ -115,8 +115,8 @@ def test_the_least_ridge_that_is_chosen():
     m = ka.solvers.moments(x, PHI_1, y=np.sin(x[:, 0]))
     assert ka.solvers.ridge(m, objective="gcv").penalty[0] < 1e-6
     folds = [ka.solvers.moments(x[i::3], PHI_1, y=np.sin(x[i::3, 0])) for i in range(3)]
-    for given, name in ((m, "evidence"), (folds, "folds")):
-        with pytest.warns(UserWarning, match=rf"{name} prefers is the least of its range, 0\.001: .* no noise"):
+    for given, name in ((m, "evidence prefers"), (folds, "folds prefer")):
+        with pytest.warns(UserWarning, match=rf"{name} is the least of its range, 0\.001: .* no noise"):
             assert ka.solvers.ridge(given, lowest=1e-3).penalty[0] == 1e-3
     noisy = ka.solvers.moments(x, PHI_1, y=np.sin(x[:, 0]) + 0.1 * np.random.default_rng(5).standard_normal(60))
     best = float(ka.solvers.ridge(noisy).penalty[0])
