@@ -52,7 +52,7 @@ def hold_and_tell(predictions: Array, target_range: Array, margin: float | None)
     with np.errstate(over="ignore"):
         outside = (low - predictions > rounding * xp.abs(low)) | (predictions - high > rounding * xp.abs(high))
     rows = xp.any(outside, axis=1) if outside.ndim == 2 else outside
-    count, number = int(xp.sum(xp.astype(rows, xp.int64))), predictions.shape[0]
+    count, number = int(xp.sum(xp.astype(rows, xp.int32))), predictions.shape[0]
     if count > SHARE * number:
         warn_user(
             f"{count} of {number} rows are far from those of the fit: their predictions are beyond its targets by more "

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn import config_context
 
 import kernattn as ka
 from kernattn.errors import ParameterError
@@ -14,6 +15,7 @@ X = RNG.standard_normal((200, 2))
 Y = X[:, 0] + 0.1 * RNG.standard_normal(200)
 FAR = np.array([[300.0, 0.0], [-300.0, 0.0], [0.1, 0.2]])
 WIDTH = Y.max() - Y.min()
+ENDS = Y.min() - WIDTH, Y.max() + WIDTH
 OF_COUNTS = {"loss": "poisson", "lengthscale": 1.0, "num_features": 16, "linear": True, "random_state": 0}
 
 
@@ -53,6 +55,16 @@ def test_more_than_a_hundredth_of_the_rows_is_not_held_without_a_word(targets):
         fitted.score(rows[1:], targets[1:200])
     free = fitted.set_params(margin=None).predict(rows[1:])
     np.testing.assert_array_equal(free, fitted.solution_.predict(rows[1:]))
+
+
+@pytest.mark.parametrize("library", ["torch", "jax.numpy"])
+def test_held_rows_of_other_libraries_are_counted(library, monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    xp, fitted = pytest.importorskip(library), ridge().fit(X, Y)
+    with config_context(array_api_dispatch=True), pytest.warns(UserWarning, match="^2 of 3 rows") as told:
+        held = fitted.predict(xp.asarray(FAR.astype(np.float32)))
+    assert len(told) == 1
+    np.testing.assert_allclose(np.asarray(held), np.clip(fitted.solution_.predict(FAR), *ENDS), rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
