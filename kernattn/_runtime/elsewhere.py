@@ -61,7 +61,7 @@ NAMES: dict[str, dict[str, str]] = {  # by parameter, in small letters without s
     "loss": {
         "pinball": "that is 'quantile' here",
         **dict.fromkeys(("hinge", "logistic", "logloss"), "classes have 'squared_hinge', or ka.solvers.logistic"),
-        **dict.fromkeys(("squared", "squarederror", "mse"), "least squares are ka.solvers.ridge"),
+        **dict.fromkeys(("squared", "squarederror", "mse"), "least squares are ka.solvers.ridge, FeatureRidge"),
     },
     "positions": {
         **dict.fromkeys(("rope", "rotaryembedding"), "that is 'rotary' here"),
