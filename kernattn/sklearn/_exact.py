@@ -14,7 +14,7 @@ from kernattn._arrays.namespaces import Array, Float64, like, to_numpy64
 from kernattn._runtime.checks import boolean, positive_integer, positive_number
 from kernattn.kernels import Kernel, Stationary
 from kernattn.sklearn._by_targets import tune_by_evidence, tune_by_landmarks
-from kernattn.sklearn._inputs import array_beside, check_ridge, check_targets, seed_of
+from kernattn.sklearn._inputs import array_beside, check_targets, one_ridge, seed_of
 from kernattn.sklearn._maps import MapEstimator, start_kernel
 from kernattn.sklearn._ridge import FeatureRidge
 from kernattn.solvers import KernelRidge, kernel_ridge
@@ -97,8 +97,7 @@ class ExactKernelRidge(MultiOutputMixin, RegressorMixin, MapEstimator):
         """Fit rows X (n, d) with targets y (n,) or (n, c)."""
         tolerance, steps = positive_number("tol", self.tol), positive_integer("max_iter", self.max_iter)
         x, y, _ = check_targets(self, X, y, None, reset=True, ensure_min_samples=2)
-        if self.ridge is not None:
-            check_ridge(self.ridge, 1)
+        ridge = one_ridge(self.ridge)
         number = self.num_landmarks
         if number is not None:
             number = min(positive_integer("num_landmarks", number), x.shape[0])
@@ -109,7 +108,7 @@ class ExactKernelRidge(MultiOutputMixin, RegressorMixin, MapEstimator):
             x,
             array_beside(x, y - mean),
             kernel,
-            penalty=_choose_ridge(x, y, kernel, seed) if self.ridge is None else float(self.ridge),
+            penalty=_choose_ridge(x, y, kernel, seed) if ridge is None else ridge,
             num_landmarks=number,
             method="rpcholesky",
             exact=True,

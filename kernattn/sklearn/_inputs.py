@@ -50,9 +50,18 @@ def check_targets(
     if is_sparse(y):
         raise DTypeError(f"y must be dense targets; got {shown(y)}")
     x, y = check_rows(estimator, x, y, multi_output=True, y_numeric=True, **options)
+    return x, targets_of(y), check_weights(sample_weight, x, **options)
+
+
+def targets_of(y: Any) -> Float64:
+    """Return numbers on the host; refuse all else, and those whose sums are beyond float64."""
     if isinstance(y, np.ndarray) and y.dtype.kind not in "biuf":
         raise DTypeError(f"y must hold real numbers; got {shown(y)}")
-    return x, to_numpy64(y), check_weights(sample_weight, x, **options)
+    numbers = to_numpy64(y)
+    largest = max(float(np.max(numbers)), -float(np.min(numbers)))
+    if largest > np.finfo(np.float64).max / (8 * len(numbers)):
+        raise ParameterError(f"y must be smaller: sums of its numbers are beyond float64; got {largest:.3g}")
+    return numbers
 
 
 def check_labels(
@@ -84,6 +93,14 @@ def check_weights(sample_weight: Any, x: Array, reset: bool = True, **_: Any) ->
             f"the largest {np.max(values):g}"
         )
     return values
+
+
+def one_ridge(ridge: Any) -> float | None:
+    """Return a ridge that is one positive number, or None."""
+    if ridge is None:
+        return None
+    check_ridge(ridge, 1)
+    return float(np.ravel(as_numbers("ridge", ridge))[0])
 
 
 def check_ridge(ridge: Any, targets: int) -> None:

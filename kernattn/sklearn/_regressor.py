@@ -8,14 +8,15 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from kernattn._arrays.namespaces import Float64, to_numpy64
+from kernattn._arrays.namespaces import Float64
 from kernattn._arrays.units import in_units, unit_of
 from kernattn._runtime.checks import one_of
 from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_numbers, without_zeros
-from kernattn.sklearn._inputs import check_ridge, check_rows, check_weights, is_named
+from kernattn.sklearn._inputs import check_rows, check_weights, is_named, one_ridge, targets_of
 from kernattn.sklearn._range import MARGIN, check_margin, hold_and_tell, widen_range
 from kernattn.solvers import linear_model
+from kernattn.solvers._losses.losses import bring_near
 
 LOSSES = "huber", "poisson", "quantile"
 FAR = 3.0  # mean deviations from the median, beyond which targets do not choose a lengthscale
@@ -90,12 +91,11 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         one_of("loss", self.loss, LOSSES)
         check_margin(self.margin)
         x, y = check_rows(self, X, y, y_numeric=True, reset=True, ensure_min_samples=2)
-        x, y, weights = without_zeros(x, to_numpy64(y), check_weights(sample_weight, x))
-        if self.ridge is not None:
-            check_ridge(self.ridge, 1)
+        x, y, weights = without_zeros(x, targets_of(y), check_weights(sample_weight, x))
+        ridge = one_ridge(self.ridge)
         phi = draw_for_numbers(self, x, _judging_targets(y, weights, self.loss), weights)
         own = {"loss": self.loss, "quantile": self.quantile, "epsilon": self.epsilon}
-        self._solve(linear_model, x, phi, y, weights, self.ridge, **own)
+        self._solve(linear_model, x, phi, y, weights, ridge, **own)
         self.target_range_ = widen_range(None, x, y)
         return self
 
@@ -117,8 +117,6 @@ def _judging_targets(y: Float64, weights: Float64 | None, loss: str) -> Float64:
     """Return the targets by which squared errors choose a lengthscale."""
     if loss == "poisson":
         return np.sqrt(np.maximum(y, 0.0))
-    y = in_units(y, unit_of(y))
     shares = None if weights is None else in_units(weights, unit_of(weights))
-    median = np.quantile(y, 0.5, weights=shares, method="inverted_cdf")
-    deviation = np.average(np.abs(y - median), weights=shares)
-    return np.clip(y, median - FAR * deviation, median + FAR * deviation)
+    near = bring_near(y, shares, 0.5, True, FAR)
+    return in_units(near, unit_of(near))

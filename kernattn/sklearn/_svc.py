@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array
 from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_labels, without_zeros
-from kernattn.sklearn._inputs import check_labels, check_ridge
+from kernattn.sklearn._inputs import check_labels, one_ridge
 from kernattn.sklearn._maps import Classifier
 from kernattn.solvers import linear_model
 
@@ -64,11 +64,10 @@ class FeatureSVC(Classifier, FittedAtOnce):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit rows X (n, d) with labels y (n,); `sample_weight` (n,) says how often each counts."""
         x, y, weights = check_labels(self, X, y, sample_weight, reset=True, ensure_min_samples=2)
-        if self.ridge is not None:
-            check_ridge(self.ridge, 1)
+        ridge = one_ridge(self.ridge)
         x, y, weights = without_zeros(x, y, weights)
         phi = draw_for_labels(self, x, y, weights, np.unique(y))
-        self._solve(linear_model, x, phi, y, weights, self.ridge, loss="squared_hinge")
+        self._solve(linear_model, x, phi, y, weights, ridge, loss="squared_hinge")
         self.classes_ = self.solution_.classes
         return self
 

@@ -6,10 +6,19 @@ from scipy import sparse
 
 pytest.importorskip("sklearn")
 
+from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 
 from kernattn.errors import DTypeError, ParameterError
-from kernattn.sklearn import FeatureGP, FeatureRegressor, FeatureRidge, NystromFeatures
+from kernattn.sklearn import (
+    ExactKernelRidge,
+    FeatureGP,
+    FeatureLogistic,
+    FeatureRegressor,
+    FeatureRidge,
+    FeatureSVC,
+    NystromFeatures,
+)
 
 X = np.random.default_rng(0).standard_normal((30, 2))
 GIVEN = {"num_features": 8, "lengthscale": 1.0, "random_state": 0}
@@ -47,3 +56,22 @@ def test_a_name_that_is_an_array_is_refused_by_the_fit(made):
     get_tags(made)
     with pytest.raises(ParameterError, match=r"(method|loss) must be one of"):
         made.fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("made", [FeatureGP, FeatureRidge, ExactKernelRidge, FeatureRegressor])
+def test_targets_are_numbers_whose_sums_are_floats(made):
+    """Some had NaN for predictions, or an error that blamed the rows."""
+    for wrong in (X[:, 0].astype(str), X[:, 0].astype("M8[s]")):
+        with pytest.raises(DTypeError, match="y must hold real numbers; got"):
+            made(lengthscale=1.0).fit(X, wrong)
+    for size in (1e307, 1.7e308):
+        with pytest.raises(ParameterError, match="y must be smaller: sums of its numbers"):
+            made(lengthscale=1.0).fit(X, np.where(X[:, 0] > 0, size, size / 2))
+
+
+@pytest.mark.parametrize("made", [ExactKernelRidge, FeatureLogistic, FeatureRegressor, FeatureSVC])
+def test_one_ridge_in_a_list_is_that_ridge(made):
+    y = X[:, 0] > 0 if is_classifier(made()) else X[:, 0]
+    fits = (made(lengthscale=1.0, ridge=ridge, random_state=0).fit(X, y) for ridge in (0.5, [0.5], np.array(0.5)))
+    once, *others = (fit.predict(X) for fit in fits)
+    assert all(np.array_equal(once, other) for other in others)

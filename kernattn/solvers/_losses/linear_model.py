@@ -32,7 +32,7 @@ from kernattn.solvers._losses.losses import Huber, Loss, Poisson, Quantile, Squa
 from kernattn.solvers._losses.penalty import choose_penalty
 from kernattn.solvers._losses.quasi_newton import ROUGHLY, Fit, Problem, minimise, some_of
 from kernattn.solvers._losses.scored import Scored
-from kernattn.solvers._losses.sweeps import Sweeps
+from kernattn.solvers._losses.sweeps import Sweeps, times
 from kernattn.solvers._losses.units import penalty_in_units
 
 SMOOTHLY = 1e-4  # tolerance of a quantile's smooth fit
@@ -125,7 +125,10 @@ def linear_model(
     Smooth losses take steps of L-BFGS from a Hessian of some of the rows, whose own fit is where they begin. A step is
     a sweep over all features, which are kept up to 1 GiB of them, and else made anew from the rows. Quantiles are then
     found by an interior point method on the rows near the fit (Portnoy and Koenker 1997), and the gap to the dual
-    problem of all rows proves that it is the least.
+    problem of all rows proves that it is the least. Targets of "huber" and "quantile" that are more than 30 mean
+    deviations (300 median ones, if less) from the median, or the quantile, are first brought to there: on a line their
+    pull is the same, and losses as large as theirs would hide what is left to find. They are not where the fit comes to
+    one of them.
 
     Parameters
     ----------
@@ -199,20 +202,36 @@ def linear_model(
         raise ParameterError("weights must not be 0 in all rows")
     for each in targets:
         made.check(each[rows.weights > 0])
+    unit = unit_of(rows.weights)
+    shares = in_units(rows.weights, unit)
+    near = [made.bring_near(each, shares, bool(intercept)) for each in targets]
     if penalty is None:
-        penalty = choose_penalty(x, targets, rows.weights, phi, made, bool(intercept), backend)
+        penalty = choose_penalty(x, near, rows.weights, phi, made, bool(intercept), backend)
     size = phi.num_features_of(next(blocks())[0].shape[1])
     with bar("linear_model", progress, unit="pass") as shown_passes:
-        unit = unit_of(rows.weights)
-        shares, scaled = in_units(rows.weights, unit), penalty_in_units(penalty, unit)
         own = {"shown": shown_passes, "unit": unit}
-        sums = (Problem(rows, y, shares, made, scaled, bool(intercept), **own) for y in targets)
-        fits = [_fit_one(each, size, tolerance, max_iterations) for each in sums]
+        problem = Problem(rows, targets[0], shares, made, penalty_in_units(penalty, unit), bool(intercept), **own)
+        limits = size, tolerance, max_iterations
+        fits = [_fit_near(problem._replace(y=y), each, *limits) for y, each in zip(targets, near, strict=True)]
     points = np.stack([point for point, _, _ in fits], axis=1)
     scale = float(np.exp(points[size + 1, 0])) if loss == "huber" else np.nan
     steps, converged = max(steps for _, steps, _ in fits), all(converged for _, _, converged in fits)
     coefficients = frozen(points[:size].copy()), frozen(points[size].copy())
     return LinearModel(phi, loss, penalty, steps, converged, scale, classes, *coefficients)
+
+
+def _fit_near(problem: Problem, near: Float64, size: int, tolerance: float, most: int) -> Fit:
+    """Return the least point by targets that are brought near, unless its scores come to one of them."""
+    fit = _fit_one(problem._replace(y=near), size, tolerance, most)
+    moved = np.flatnonzero((near != problem.y) & (problem.weights > 0))
+    if not len(moved):
+        return fit
+    scale = float(np.exp(fit.point[size + 1])) if len(fit.point) > size + 1 else np.nan
+    scores = np.empty(len(near))
+    for here, features in problem.rows.parts():
+        scores[here] = times(features, fit.point[:size])
+    beyond = (near - scores - fit.point[size])[moved] * np.sign(problem.y - near)[moved]
+    return fit if (beyond > problem.loss.reach_of(scale)).all() else _fit_one(problem, size, tolerance, most)
 
 
 def _fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:

@@ -14,6 +14,9 @@ from kernattn.solvers._check import refuse
 LEAST_SCALE = 1e-6  # of the targets' mean deviation from their median: residuals of less are none
 BROAD = 2.0  # times that deviation: the scale from which Huber's loss begins, within which most rows are
 WIDE = 0.1  # of that deviation: the band of a quantile
+TAIL = 10.0  # median deviations, which a mean deviation is no more than
+LARGE = 2.0**900  # targets whose sums may be beyond float64
+FAR = 30.0  # deviations, from which on a target pulls as any farther one would
 
 
 class Judged(NamedTuple):
@@ -51,6 +54,18 @@ class Loss(ABC):
     def least_of(self, y: Float64) -> Float64:
         """Return what `judge` leaves out of the losses (n,): it makes them 0 at the least."""
         return np.zeros(len(y))
+
+    def bring_near(self, y: Float64, weights: Float64, intercept: bool) -> Float64:
+        """Return targets of which far ones are nearer, where the loss is a line: the least point is the same.
+
+        So is what tells it, beside losses as large as those targets. It is another point only where scores come within
+        `reach_of` of such a target.
+        """
+        return y
+
+    def reach_of(self, scale: float) -> float:
+        """Return the residual from which on the loss is a line, with a scale of its own or NaN."""
+        return 0.0
 
     @abstractmethod
     def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
@@ -119,6 +134,14 @@ class Huber(Loss):
         shift, spread = _spread(y, weights, 0.5, intercept)
         return replace(self, least=LEAST_SCALE * spread), Start(shift, 0.0, np.log([BROAD * spread or 1.0]), not spread)
 
+    def bring_near(self, y: Float64, weights: Float64, intercept: bool) -> Float64:
+        """Return targets within so many deviations of their median."""
+        return bring_near(y, weights, 0.5, intercept)
+
+    def reach_of(self, scale: float) -> float:
+        """Return epsilon times the scale."""
+        return self.epsilon * scale
+
     def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
         """Return losses and their derivatives."""
         part = float(np.exp(log_scale[0]))
@@ -145,6 +168,10 @@ class Quantile(Loss):
         shift, spread = _spread(y, weights, self.quantile, intercept)
         return replace(self, width=WIDE * spread), Start(shift, 0.0, np.zeros(0), not spread)
 
+    def bring_near(self, y: Float64, weights: Float64, intercept: bool) -> Float64:
+        """Return targets within so many deviations of their quantile."""
+        return bring_near(y, weights, self.quantile, intercept)
+
     def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
         """Return smooth losses and their derivatives."""
         r = y - scores
@@ -153,7 +180,25 @@ class Quantile(Loss):
         return Judged(slopes * (r - self.width / 2 * slopes), -slopes, inside / self.width)
 
 
-def _spread(y: Float64, weights: Float64, quantile: float, intercept: bool) -> tuple[float, float]:
-    """Return a quantile of targets, or 0 without an intercept, and the mean deviation from it."""
+def bring_near(y: Float64, weights: Float64 | None, quantile: float, intercept: bool, far: float = FAR) -> Float64:
+    """Return targets within so many deviations of a quantile, or of 0 without an intercept."""
+    unit = 2.0**64 if np.max(np.abs(y)) > LARGE else 1.0
+    at, deviation = _spread(y / unit, weights, quantile, intercept)
+    with np.errstate(over="ignore"):
+        low, high = np.multiply((at - far * deviation, at + far * deviation), unit)
+    return np.clip(y, low, high)
+
+
+def _spread(y: Float64, weights: Float64 | None, quantile: float, intercept: bool) -> tuple[float, float]:
+    """Return a quantile of targets, or 0 without an intercept, and their deviation from it.
+
+    It is the mean deviation, unless a few wild targets make that far more than the median of those that differ.
+    """
     at = float(np.quantile(y, quantile, weights=weights, method="inverted_cdf")) if intercept else 0.0
-    return at, float(np.average(np.abs(y - at), weights=weights))
+    away = np.abs(y - at)
+    mean, some = float(np.average(away, weights=weights)), away > 0
+    if weights is not None:
+        some, weights = some & (weights > 0), weights[some & (weights > 0)]
+    if not some.any():
+        return at, mean
+    return at, min(mean, TAIL * float(np.quantile(away[some], 0.5, weights=weights, method="inverted_cdf")))

@@ -130,5 +130,5 @@ def _widths(spread: Float64, problem: Problem, place: Place, size: int) -> Solve
     total = float(curvature.sum()) or NO_SLOPE * float(problem.weights.sum())
     diagonal = np.append(total * spread + problem.penalty, total if problem.intercept else 1.0)
     if judged.beside is not None:
-        diagonal = np.append(diagonal, float(curvature @ judged.beside**2) + NO_SLOPE * total)
+        diagonal = np.append(diagonal, float(curvature @ judged.beside**2) + NO_SLOPE * place.value)
     return lambda gradient: gradient / diagonal

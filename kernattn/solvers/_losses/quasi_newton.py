@@ -128,7 +128,8 @@ def hessian(problem: Problem, place: Place, size: int) -> Solve:
     matrix = _gram(problem, rows, root, beside) if len(rows) else np.zeros((size + beside.shape[1],) * 2)
     diagonal = np.diagonal(matrix).copy()
     diagonal[:size] += problem.penalty
-    told = float(diagonal.max()) if len(rows) else max(float(diagonal.max()), float(problem.weights.sum()))
+    told = float(diagonal[: size + 1].max())  # the last number of a loss with a scale has another unit
+    told = told if len(rows) else max(told, float(problem.weights.sum()))
     diagonal[size] += NO_SLOPE * told
     if judged.beside is not None:  # of the sum by the logarithm, which is convex in the scale
         diagonal[-1] += abs(float(np.sum(problem.weights * judged.by_log_scale))) + NO_SLOPE * place.value
