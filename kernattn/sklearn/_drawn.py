@@ -9,7 +9,7 @@ from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.checks import boolean, positive_integer, shown
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, Transformed
-from kernattn.kernels import Kernel, Stationary
+from kernattn.kernels import Kernel, Stationary, Tanimoto
 from kernattn.sklearn._by_labels import tune_by_log_loss
 from kernattn.sklearn._by_targets import tune_by_evidence, tune_by_landmarks
 from kernattn.sklearn._candidates import WIDE, Candidate, line_of, on_one_thread
@@ -20,6 +20,7 @@ from kernattn.solvers._digests import distinct
 
 LOOKED_AT = 4096  # rows that differ, among which landmarks are
 SHARE = 4  # times the landmarks: of no more rows that differ, any are as good
+WIDE_SETS = 4096  # columns of sets, whose random features say far less than as many landmarks
 SEARCHES = "tune", "ard"  # for a lengthscale, or for one along each axis
 
 TIMES = 1.0, 2.0, 4.0  # the usual lengthscale, in which a metric is learnt
@@ -64,8 +65,8 @@ def draw_tuned(
 
 def _draw_usual(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
     """Return the map of an estimator without a name: landmarks among rows that differ, or random features."""
-    costly = x.shape[1] > WIDE
-    if costly or estimator._in_parts or not isinstance(kernel, Stationary) or estimator.projection is not None:
+    most = WIDE if isinstance(kernel, Stationary) else WIDE_SETS if isinstance(kernel, Tanimoto) else 0
+    if x.shape[1] > most or estimator._in_parts or estimator.projection is not None:
         return draw_map(estimator, x, kernel, "auto")
     number = positive_integer("num_features", estimator.num_features)
     rows = distinct(x)[0]

@@ -26,7 +26,8 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     ----------
     kernel, lengthscale, num_features, estimator, projection, random_state : object
         The map and its draw, as `RandomFeatures` takes them. An estimator None is "rpcholesky" where rows are given at
-        once, by `fit`, in up to 1,024 columns, the kernel is stationary and no projection is given; else it is "auto".
+        once, by `fit`, in up to 1,024 columns of a stationary kernel, or 4,096 of `Tanimoto`, and no projection is
+        given; else it is "auto".
         Its landmarks are among 4,096 of the rows that differ (four times num_features where that is more), by a digest,
         so that neither copies nor the order of rows have a part in it; of up to four times num_features such rows, all
         sets are alike. The lengthscale "tune" is the one with the largest evidence among "scale", 4 and 16 times it,

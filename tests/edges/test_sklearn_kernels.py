@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 import kernattn as ka
 from edges.sklearn_cases import ALL, CLASSIFIERS, LABELS, TRANSFORMERS, W, X, Y
 from kernattn.errors import ParameterError, ShapeError
+from kernattn.features import Nystrom
 from kernattn.kernels import Gaussian, Matern
 from kernattn.sklearn import FeaturePCA, FeatureRidge, NystromFeatures, RandomFeatures
 from kernattn.sklearn._pairs import OfPairs
@@ -179,3 +180,18 @@ def test_old_names():
     with pytest.warns(DeprecationWarning, match="landmarks=.* is now method="):
         one.set_params(landmarks="greedy")
     assert one.method == "greedy"
+
+
+def test_sets_have_landmarks_by_default():
+    """As many random features of sets say far less: a mean of signs has the variance of one whatever the kernel is."""
+    rng = np.random.default_rng(0)
+    kinds, own = rng.random((20, 256)) < 0.1, rng.random((400, 256)) < 0.04
+    bits = kinds[rng.integers(0, 20, 400)] & (rng.random((400, 256)) < 0.6) | own
+    y = bits @ rng.standard_normal(256)
+    usual, features = (
+        FeatureRidge("tanimoto", estimator=each, random_state=0).fit(bits[:300], y[:300]).score(bits[300:], y[300:])
+        for each in (None, "auto")
+    )
+    assert features + 0.1 < usual
+    wide = FeatureRidge("tanimoto", num_features=16, random_state=0).fit(np.tile(bits[:50], 8), y[:50])
+    assert isinstance(wide.feature_map_, Nystrom)
