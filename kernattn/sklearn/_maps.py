@@ -4,12 +4,14 @@ from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from kernattn._arrays.csr import ROOM, is_sparse
-from kernattn._arrays.namespaces import Array
+from kernattn._arrays.namespaces import Array, to_numpy64
 from kernattn._runtime.checks import one_of, positive_integer, shown
+from kernattn._runtime.deprecated import warn_user
 from kernattn._runtime.elsewhere import ToldKeywords, hint_at
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import ESTIMATORS, LANDMARKS, FeatureMap, estimators, nystrom, random_features
@@ -25,6 +27,7 @@ from kernattn.sklearn._inputs import check_rows, is_named, pick_labels, seed_of
 from kernattn.sklearn._kernel_parameters import MARK, change, nested_parameters
 
 SAMPLE = 2048  # rows that estimators shaped by data look at
+ROUNDING = 0.2  # radians
 
 
 def make_kernel(kernel: Any, lengthscale: Any, x: Array) -> Kernel:
@@ -100,7 +103,7 @@ def draw_map(estimator: Any, x: Array, kernel: Kernel, name: Any) -> FeatureMap:
     number, dim = positive_integer("num_features", estimator.num_features), x.shape[1]
     if isinstance(kernel, AdditiveChi2):  # takes odd multiples of the dimension
         number = max(1, (number // dim - 1) | 1) * dim
-    return random_features(
+    phi = random_features(
         kernel,
         dim,
         number,
@@ -109,6 +112,18 @@ def draw_map(estimator: Any, x: Array, kernel: Kernel, name: Any) -> FeatureMap:
         data=None if name == "auto" and not isinstance(kernel, Tanimoto) else sample_of(x),
         rng=seed_of(estimator.random_state),
     )
+    if isinstance(kernel, Stationary):
+        _warn_of_far_columns(kernel, x)
+    return phi
+
+
+def _warn_of_far_columns(kernel: Stationary, x: Array) -> None:
+    """Warn where products of rows and frequencies round by as much as radians, of which features are cosines."""
+    reach = np.max(np.abs(to_numpy64(sample_of(x))), axis=0) / np.asarray(kernel.lengthscale)
+    far = np.flatnonzero(reach * np.finfo(np.float64).eps > ROUNDING)
+    if len(far):
+        where = f"columns {', '.join(map(str, far[:5]))} of X are {np.max(reach):.2g} lengthscales from 0"
+        warn_user(f"{where}: random features of all columns are lost to rounding; take their means off", UserWarning)
 
 
 def _check_seen(before: Any, after: Any) -> None:

@@ -8,7 +8,7 @@ from sklearn import config_context
 
 import kernattn as ka
 from kernattn.errors import ParameterError
-from kernattn.sklearn import FeatureRegressor, FeatureRidge
+from kernattn.sklearn import FeatureLogistic, FeatureRegressor, FeatureRidge, FeatureSVC, RandomFeatures
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((200, 2))
@@ -125,3 +125,12 @@ def test_ranges_beyond_float64_hold_nothing():
 def test_a_margin_is_a_number_of_widths_or_none(cls, margin):
     with pytest.raises(ParameterError, match="margin must be"):
         cls(margin=margin).fit(X, Y)
+
+
+@pytest.mark.parametrize("cls", [FeatureLogistic, FeatureSVC, RandomFeatures])
+def test_columns_that_random_features_lose_to_rounding_are_named(cls):
+    """A time in nanoseconds beside other columns took all that these say: scores fell to those of a constant."""
+    rows = np.column_stack([X, np.full(len(X), 1.7e18)])
+    model = cls(lengthscale=1.0, num_features=16, random_state=0)
+    with pytest.warns(UserWarning, match=f"columns {X.shape[1]} of X are 1.7e\\+18 lengthscales from 0"):
+        model.fit(rows, np.median(Y) < Y)
