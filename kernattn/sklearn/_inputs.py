@@ -74,6 +74,8 @@ def check_labels(
         check_classification_targets(labels)
     except ValueError as error:
         raise ParameterError(f"{error} FeatureRidge and FeatureRegressor predict numbers.") from None
+    except TypeError:
+        raise DTypeError(f"y must hold labels of one kind, all strings or all numbers; got {shown(y)}") from None
     return x, labels, weights
 
 

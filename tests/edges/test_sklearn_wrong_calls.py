@@ -12,6 +12,7 @@ from sklearn.utils import get_tags
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.sklearn import (
     ExactKernelRidge,
+    FeatureClassifier,
     FeatureGP,
     FeatureLogistic,
     FeatureRegressor,
@@ -75,3 +76,9 @@ def test_one_ridge_in_a_list_is_that_ridge(made):
     fits = (made(lengthscale=1.0, ridge=ridge, random_state=0).fit(X, y) for ridge in (0.5, [0.5], np.array(0.5)))
     once, *others = (fit.predict(X) for fit in fits)
     assert all(np.array_equal(once, other) for other in others)
+
+
+@pytest.mark.parametrize("made", [FeatureClassifier, FeatureLogistic, FeatureSVC])
+def test_labels_are_of_one_kind(made):
+    with pytest.raises(DTypeError, match="y must hold labels of one kind"):
+        made(lengthscale=1.0).fit(X, np.array(["a", 1] * 15, object))
