@@ -120,6 +120,10 @@ PARTS: dict[str, tuple[Run, ...]] = {
         Run("--rounds 3 --cases gaussian-features hadamard-features tensor-sketch gram --dtype float64"),
         *((Run("--rounds 3 --cases gaussian-features tensor-sketch", avx2=True),) if VECTOR == 64 else ()),
     ),
+    "fingerprints": (
+        Run("--rounds 3 --cases tanimoto sketched-tanimoto sketched-tanimoto-series tanimoto-matrix", 1),
+        Run("--rounds 3 --cases tanimoto-many", 1),
+    ),
     "kernels": tuple(
         Run(f"--rounds 3 --cases kernel-gaussian kernel-laplacian kernel-polynomial --dim {dim} --dtype {dtype}", 1)
         for dim in (8, 64)

@@ -38,7 +38,7 @@ from bench.cpu.cases.libraries import LIBRARIES
 from bench.cpu.cases.losses import LOSSES
 from bench.cpu.cases.patterns import PATTERNS
 from bench.cpu.cases.processes import draws, given_others
-from bench.cpu.cases.sets import fingerprints
+from bench.cpu.cases.sets import fingerprints, sketched
 from bench.cpu.cases.sets import matrix as tanimoto_matrix
 from bench.cpu.cases.solvers import ridges, ridges_on, two_samples
 from bench.cpu.cases.whole_tables import learned
@@ -70,6 +70,9 @@ CASES = {
     "patches": Case(patches, n=1796),
     "tensor-sketch": Case(tensor_sketch, n=2000),
     "tanimoto": Case(fingerprints, n=5000),
+    "tanimoto-many": Case(fingerprints, n=100_000, told="a hundred thousand"),
+    "sketched-tanimoto": Case(partial(sketched, series=False), n=2000, told="that have hardly a bit in common"),
+    "sketched-tanimoto-series": Case(partial(sketched, series=True), n=2000, told="of one series"),
     "tanimoto-matrix": Case(tanimoto_matrix, n=2000),
     "gram": Case(gram, n=20000),
     "ridges": Case(ridges, n=20000),
