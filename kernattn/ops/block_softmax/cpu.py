@@ -13,11 +13,10 @@ from kernattn._runtime.parallel import share
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
 from kernattn.ops._numba.tiles.layout import accumulation, flat, has_bits, narrow, room, rows, seconds_of, written
-from kernattn.ops.block_softmax.loops import JOINS, READ, online_softmax
+from kernattn.ops.block_softmax.loops import JOINS, online_softmax
 from kernattn.ops.block_softmax.matrix import on_unit
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, reorder
 from kernattn.ops.block_softmax.pairs import heads_read, lead_of, pairs_of
-from kernattn.ops.block_softmax.token_loops import one_query
 
 
 def block_softmax(
@@ -48,13 +47,6 @@ def answers(
     answered = on_unit(q, queries, given, factor, how) if by_unit else None
     if answered is not None and not answered.told.any():
         return answered.out, answered.lse
-    if how.token is not None and score_bias is None and not any(x[2] for x in (queries, *given[:2])):
-        out, lse, told = room(how.out, dtype), np.empty(how.lse, dtype), np.empty(len(how.token) // READ, np.bool_)
-        flat_out, numbers = out.reshape(-1), (queries[0], given[0][0], given[1][0], mask, bias)
-        one = partial(one_query, *numbers, factor, how.token, flat_out, lse.reshape(-1), told, how.sizes)
-        share(one, len(told), how.work[0].seconds)
-        if not told.any():
-            return out, lse
     out, lse = room(how.out, q.dtype if in_bits and not how.joins else dtype), np.empty(how.lse, dtype)
     if how.cleared:
         out[...], lse[...] = 0, -np.inf
@@ -90,7 +82,6 @@ class _Plan(NamedTuple):
     joins: bool  # whether a part adds to what another one wrote
     cleared: bool  # whether there are rows that no part of a head writes first
     work: tuple[_Work, ...]
-    token: NDArray[np.int64] | None  # of one query that sees all keys, the heads that meet
 
 
 @keep_while_small
@@ -118,14 +109,7 @@ def _plan_for(
             work.append(_Work(table, part.words, order, sizes, pieces, seconds, added))
     joins = any(work.table[JOINS] for work in work)
     return _Plan(
-        (n, dim, length, e),
-        (*who.lead, length),
-        (*who.out_lead, n, e),
-        (*who.out_lead, n),
-        joins,
-        cleared,
-        tuple(work),
-        flat(reads, np.dtype(np.int64)) if n == 1 and plan.kind != "parts" and dim * length * e > 0 else None,
+        (n, dim, length, e), (*who.lead, length), (*who.out_lead, n, e), (*who.out_lead, n), joins, cleared, tuple(work)
     )
 
 
