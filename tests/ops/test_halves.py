@@ -196,7 +196,7 @@ def test_whole_vectors_have_the_bits_of_rounded_outputs(dtype):
 def test_what_is_near_and_far_is_rounded_once(causal, dtype):
     q, k, v = (np.random.default_rng(i).standard_normal((2, 70, 16)).astype(dtype) for i in range(3))
     wide, phi = [x.astype(np.float32) for x in (q, k, v)], ka.features.elu1()
-    for pattern in (ka.patterns.local(9, 0), ka.patterns.sinks(2) | ka.patterns.local(9, 0)):
+    for pattern in (ka.patterns.local(9, 0), ka.patterns.local(9, 4)):
         found, wanted = (
             ka.attention.scatterbrain_attention(*x, phi, pattern, causal=causal) for x in ((q, k, v), wide)
         )
