@@ -82,7 +82,6 @@ PARTS: dict[str, tuple[Run, ...]] = {
     "attention": _everywhere(_WHOLE),
     "asleep": _everywhere("--rounds 5 --asleep --cases causal-elu1 causal-favor full-favor", threads=(2,)),
     "steps": _everywhere(*_STEPS),
-    "token": _everywhere("--rounds 7 --cases softmax-token --heads 32 --n 2048", threads=(1,)),
     "short": (Run("--rounds 5 --cases causal-elu1 causal-favor full-favor --n 1 16 64 256"),),
     "lengths": (Run("--rounds 3 --cases causal-elu1 --n 16384"), Run("--rounds 3 --cases one-head causal-strided")),
     "maps": (Run("--rounds 3 --cases causal-two-maps full-two-maps"),),
