@@ -2,34 +2,16 @@
 
 import tracemalloc
 from collections import Counter
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 import kernattn as ka
+from features.nystrom_cases import CENTRES, GAUSSIAN, NAMES, clustered
 from kernattn import errors
-from kernattn.features._nystrom import choose
-from kernattn.features._nystrom.landmarks import kmeans, minibatch_kmeans
 from laws import arrays
 from saved import reloaded
 from xp import dtype_name, to_numpy
-
-CENTRES = ("kmeans", "minibatch_kmeans")
-NEEDS_SKLEARN = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
-NAMES = [
-    pytest.param(name, marks=NEEDS_SKLEARN) if name == "minibatch_kmeans" else name for name in ka.features.LANDMARKS
-]
-GAUSSIAN = ka.kernels.Gaussian(1.5)
-
-
-def clustered(n=600, seed=0):
-    """One large cluster, and many small ones far apart."""
-    rng = np.random.default_rng(seed)
-    centres = 6 * rng.standard_normal((30, 4))
-    sizes = np.array([n // 2] + [1] * 29) + np.bincount(rng.integers(30, size=n - n // 2 - 29), minlength=30) // 3
-    rows = np.repeat(np.arange(30), sizes)
-    return centres[rows] + 0.2 * rng.standard_normal((len(rows), 4))
 
 
 def matrix(kernel, x, y=None):
@@ -121,47 +103,6 @@ def test_leverage_finds_rare_directions():
     x = np.concatenate([0.1 * rng.standard_normal((500, 3)), [[9.0, 0, 0], [0, 9.0, 0]]])
     found = [set(ka.features.nystrom(x, GAUSSIAN, 20, method="leverage", rng=r).indices) for r in range(20)]
     assert np.mean([{500, 501} <= indices for indices in found]) > 0.9
-
-
-@pytest.mark.statistical
-def test_kmeans_finds_every_cluster():
-    """Thirty clusters far apart, sixty centres that begin as k-means++ draws them: none is without a centre."""
-    x = clustered()
-    phi = ka.features.nystrom(x, GAUSSIAN, 60, method="kmeans", rng=0)
-    assert phi.trace_residual(x) < 0.1
-    distance = np.min(np.sum((x[:, None] - phi.landmarks) ** 2, axis=-1), axis=1)
-    assert np.max(distance) < 4
-    again = ka.features.nystrom(np.repeat(x[:2], 9, axis=0), GAUSSIAN, 5, method="kmeans", rng=0)
-    np.testing.assert_allclose(again.trace_residual(x[:2]), 0, atol=1e-9)
-
-
-@pytest.mark.statistical
-@NEEDS_SKLEARN
-def test_minibatch_kmeans():
-    """The same draw gives the same centres, whoever else draws; they beat uniform rows; duplicates do no harm."""
-    x = clustered(3000)
-
-    def make(data=x, m=30, rng=1):
-        return ka.features.nystrom(data, GAUSSIAN, m, method="minibatch_kmeans", rng=rng)
-
-    phi = make()
-    np.random.seed(5)  # noqa: NPY002
-    np.testing.assert_array_equal(make().landmarks, phi.landmarks)
-    assert make(rng=2).fingerprint != phi.fingerprint
-    uniform = [ka.features.nystrom(x, GAUSSIAN, 30, rng=r).trace_residual(x) for r in range(5)]
-    assert np.mean([make(rng=r).trace_residual(x) for r in range(5)]) < np.mean(uniform)
-    same = make(np.ones((7, 3)), 4)
-    np.testing.assert_allclose(same(np.ones((2, 3))) @ same(np.ones((2, 3))).T, 1, atol=1e-12)
-    np.testing.assert_allclose(make(np.ones((1, 3)), 1).landmarks, np.ones((1, 3)))
-
-
-def test_minibatch_kmeans_without_sklearn(monkeypatch):
-    monkeypatch.setattr(choose, "find_spec", lambda name: None)
-    rng = np.random.default_rng(0)
-    before = rng.bit_generator.state
-    with pytest.raises(errors.MissingExtra, match="pip install scikit-learn"):
-        ka.features.nystrom(np.ones((9, 2)), GAUSSIAN, 5, method="minibatch_kmeans", rng=rng)
-    assert rng.bit_generator.state == before
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -416,16 +357,3 @@ def test_products_without_features(columns):
             got = made._project(given, matrix, None)
             assert got.dtype == given.dtype
             np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol)
-
-
-@pytest.mark.parametrize("centres", [kmeans, minibatch_kmeans])
-def test_centres_of_rows_beyond_float64_squared(centres):
-    """They are found, and refused by name: no map takes landmarks so far out."""
-    pytest.importorskip("sklearn")
-    x = np.random.default_rng(0).standard_normal((20, 2))
-    wanted = centres(x, 4, np.random.default_rng(0))
-    with np.errstate(all="raise"):
-        for unit in (2.0**600, 2.0**-600):
-            np.testing.assert_array_equal(centres(x * unit, 4, np.random.default_rng(0)) / unit, wanted)
-        with pytest.raises(ka.errors.ParameterError, match="landmarks must hold numbers up to"):
-            ka.features.nystrom(x * 1e200, ka.kernels.Gaussian(), 4, method=centres.__name__, rng=0)
