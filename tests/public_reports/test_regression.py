@@ -201,7 +201,7 @@ def test_a_column_that_does_not_vary_is_named():
     y = np.column_stack([x[:, 0], np.full(50, 7.0)])
     with pytest.raises(ValueError, match=r"the same in all of n_samples = 50 in column 1: give both"):
         estimators.FeatureGP(num_features=8, lengthscale=1.0, random_state=0).fit(x, y)
-    with pytest.warns(UserWarning, match="the targets seem to have no noise"):
+    with pytest.warns(UserWarning, match="where targets have no noise"):
         estimators.FeatureRidge(lengthscale=1.0, random_state=0).fit(x, y)
 
 

@@ -324,3 +324,12 @@ def test_a_weight_is_as_many_copies(loss):
     wanted = solve(loss, np.repeat(X, times, axis=0), **options | {"y": np.repeat(Y[loss], times)})
     got = solve(loss, weights=W, **options)
     np.testing.assert_allclose(got.scores(X), wanted.scores(X), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["huber", "quantile"])
+def test_a_far_target_that_its_row_explains_is_reached(loss):
+    """Of rows with a feature each, nothing speaks against the farthest target."""
+    y = np.random.default_rng(0).standard_normal(40)
+    y[3] = 1e4
+    fit = ka.solvers.linear_model(np.eye(40), ka.features.linear(np.ones(40)), y=y, loss=loss, penalty=1e-7)
+    np.testing.assert_allclose(fit.predict(np.eye(40))[3], 1e4, rtol=1e-2)
