@@ -11,13 +11,13 @@ import numpy as np
 
 from kernattn._arrays.autocast import cast_once
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, without_flags, zero_masked, zeros
+from kernattn._arrays.namespaces import Array, namespace, without_flags, zero_masked, zeros
 from kernattn._plans.intervals import part_of
-from kernattn._plans.plan import Plan
+from kernattn._plans.plan import ALL, Plan
 from kernattn._runtime.checks import boolean, positive_integer
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn.attention._check import check_arrays, check_beside
-from kernattn.attention._softmax import softmax_attention
+from kernattn.attention._mechanisms.widened import attend_to, transform
 from kernattn.errors import ShapeError
 
 
@@ -87,24 +87,22 @@ def compressed_attention(
         check_beside(q, name, weights)
         if tuple(weights.shape) != (factor, size, size):
             raise ShapeError(f"{name} must be of shape {(factor, size, size)}; got {tuple(weights.shape)}")
-    n, length, dtype = index(q.shape[-2]), index(k.shape[-2]), accumulation_dtype(xp, q)
-    pattern = None
+    n, length, plan = index(q.shape[-2]), index(k.shape[-2]), ALL
     if boolean("causal", causal):
         if n > length:
             raise ShapeError(f"causal queries are the last n of the l tokens; got n = {n}, l = {length}")
-        pattern = plan_blocks(n, length, factor)
-    k, v, queries = (xp.astype(x, dtype, copy=False) for x in (zero_masked(k, key_mask), zero_masked(v, key_mask), q))
-    keys, values = _convolve(xp, k, weights_k), _convolve(xp, v, weights_v)
+        plan = plan_blocks(n, length, factor)
+    keys, values = (_convolve(xp, zero_masked(x, key_mask), w) for x, w in ((k, weights_k), (v, weights_v)))
     there = None if key_mask is None else xp.any(_blocks(xp, key_mask[..., None], factor), axis=-1)
-    out = softmax_attention(queries, keys, values, key_mask=there, pattern=pattern, backend=backend)
+    out = attend_to(q, keys, values, key_mask=there, plan=plan, backend=backend)
     return xp.astype(out, q.dtype, copy=False)
 
 
 def _convolve(xp: ModuleType, x: Array, weights: Array) -> Array:
-    """Return blocks (..., m, c) of x (..., l, c)."""
+    """Return blocks (..., m, c) of x (..., l, c), in the dtype of sums."""
     factor, size = weights.shape[:2]
     blocks = _blocks(xp, x, factor)
-    return xp.matmul(blocks, xp.reshape(xp.astype(weights, x.dtype, copy=False), (factor * size, size)))
+    return transform(xp, blocks, xp.reshape(weights, (factor * size, size)))
 
 
 def _blocks(xp: ModuleType, x: Array, factor: int) -> Array:

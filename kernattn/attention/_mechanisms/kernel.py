@@ -21,14 +21,17 @@ from kernattn._arrays.namespaces import (
     without_flags,
     zero_masked,
 )
+from kernattn._plans.plan import ALL, CAUSAL
 from kernattn._runtime.checks import boolean, instance_of
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._sums.peaked import PeakedSum, empty, finite, lowered_values, merge, quotient
 from kernattn.attention._check import check_arrays
+from kernattn.attention._mechanisms.widened import attend_to, is_narrow
 from kernattn.attention._shapes import leading
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.kernels import Gaussian, Kernel, Rows, Scaled, Softmax
+from kernattn.kernels._rows import check_rows
 from kernattn.ops.block_softmax.reference import cut_product
 from kernattn.ops.pairwise.forms import SQUARED
 from kernattn.ops.pairwise.reference import prepare_rows
@@ -112,17 +115,20 @@ def _attend_by_softmax(
     """Return attention by the Gaussian kernel; None where norms about the middle of the keys are large."""
     dtype, given = accumulation_dtype(xp, q), v.dtype
     scale = constant(xp, kernel.input_scale(q.shape[-1]), dtype, q)
-    q, k = (xp.astype(x, dtype, copy=False) for x in (q, k))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        centre = prepare_rows(xp, k, SQUARED)[0]
-        q = (q - centre) * scale
-        k = (k - centre) * scale
+        centre = prepare_rows(xp, xp.astype(k, dtype, copy=False), SQUARED)[0]
+        if isinstance(q, np.ndarray):  # one array each
+            q, k = q - centre, k - centre
+            q *= scale
+            k *= scale
+        else:
+            q, k = ((xp.astype(x, dtype, copy=False) - centre) * scale for x in (q, k))
         norms = xp.sum(k * k, axis=-1)
         most = xp.maximum(xp.max(xp.sum(q * q, axis=-1)), xp.max(norms))
     if anywhere(~(most <= SPREAD[dtype_name(q)])):
         return None
-    v = xp.astype(v, dtype, copy=False)
-    out = softmax_attention(q, k, v, scale=1.0, causal=causal, key_mask=mask, key_bias=-0.5 * norms)
+    plan = CAUSAL if causal else ALL
+    out = attend_to(q, k, v, scale=1.0, key_mask=mask, key_bias=-0.5 * norms, plan=plan)
     del q, k, v  # room for what is rounded
     return xp.astype(out, given, copy=False)
 
@@ -130,26 +136,32 @@ def _attend_by_softmax(
 def _attend_by_blocks(
     xp: ModuleType, q: Array, k: Array, v: Array, kernel: Kernel, causal: bool, mask: Array | None
 ) -> Array:
-    """Return attention by any kernel, blocks of queries one after the other."""
-    given, n, length = v.dtype, q.shape[-2], k.shape[-2]
-    rows = kernel._rows(q, k, cross=True)
-    lead = leading(2, q=q, k=k, v=v)
-    v = xp.astype(v, rows.x.dtype, copy=False)
-    v, factor, _ = lowered_values(xp, v, (-2, -1))
-    keys = [
-        (replace(rows, y=rows.y[..., low:high, :], kept={}), low, high)
-        for low, high in ((low, min(low + KEYS, length)) for low in range(0, length, KEYS))
-    ]
+    """Return attention by any kernel, blocks of queries one after the other; NumPy's 16 bits are widened by blocks."""
+    given, n, length, dtype, narrow = v.dtype, q.shape[-2], k.shape[-2], accumulation_dtype(xp, q), is_narrow(q)
+    lead, ends = leading(2, q=q, k=k, v=v), [(low, min(low + KEYS, length)) for low in range(0, length, KEYS)]
+    if narrow:
+        kernel._rows(q[..., :1, :], k[..., :1, :], cross=True)
+        kernel.check_domain("x", q)
+        kernel.check_domain("y", k)
+        rows = Rows(xp, q, k, True)
+        factors = [lowered_values(xp, v[..., low:high, :].astype(dtype), (-2, -1))[1] for low, high in ends]
+        factor = np.min(factors, axis=0)
+    else:
+        rows = kernel._rows(q, k, cross=True)
+        v, factor, _ = lowered_values(xp, xp.astype(v, dtype, copy=False), (-2, -1))
+    keys = [(replace(rows, y=rows.y[..., low:high, :], kept={}), low, high) for low, high in ends]
     step, outs = max(1, ENTRIES // (prod(lead) * min(KEYS, length))), []
     for begin in range(0, n, step):
         end = min(begin + step, n)
-        total = empty(xp, lead, end - begin, end - begin, v.shape[-1], v.dtype, v)
+        total = empty(xp, lead, end - begin, end - begin, v.shape[-1], dtype, v)
         position = begin + length - n if causal else None
         for block, low, high in keys:
             if position is None or low < position + end - begin:
-                own = block.block(slice(begin, end))
+                own, values = block.block(slice(begin, end)), v[..., low:high, :]
+                if narrow:
+                    own, values = check_rows(own.x, own.y, True), values.astype(dtype) * factor
                 hides = None if mask is None else mask[..., low:high]
-                total = merge(xp, total, _sum_block(xp, own, v[..., low:high, :], kernel, position, low, hides))
+                total = merge(xp, total, _sum_block(xp, own, values, kernel, position, low, hides))
         outs.append(quotient(xp, PeakedSum(total.s, total.z * factor[..., 0], total.peak), given))
     return xp.concat(outs, axis=-2)
 

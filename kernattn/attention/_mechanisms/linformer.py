@@ -11,7 +11,6 @@ from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import (
     Array,
     Float64,
-    accumulation_dtype,
     frozen,
     namespace,
     without_flags,
@@ -21,8 +20,8 @@ from kernattn._runtime.checks import boolean, check_room, one_of, positive_integ
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.random import RNG, generator
 from kernattn.attention._check import check_arrays, check_beside
+from kernattn.attention._mechanisms.widened import attend_to, mix
 from kernattn.attention._shapes import leading
-from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError, ShapeError
 
 KINDS = ("gaussian", "pooling", "convolution")
@@ -97,10 +96,8 @@ def linformer_attention(
     lead = leading(2, q=q, k=k, v=v)
     if not heads <= {1, *map(index, lead[-1:])}:
         raise ShapeError(f"e and f are for one head or those of the last leading axis of {lead}; got {sorted(heads)}")
-    dtype = accumulation_dtype(xp, q)
-    k, v, e, f, queries = (xp.astype(x, dtype, copy=False) for x in (k, v, e, f, q))
-    keys, values = xp.matmul(e, zero_masked(k, key_mask)), xp.matmul(f, zero_masked(v, key_mask))
-    out = softmax_attention(queries, keys, values, backend=backend)
+    keys, values = (mix(xp, weights, zero_masked(x, key_mask)) for weights, x in ((e, k), (f, v)))
+    out = attend_to(q, keys, values, backend=backend)
     return xp.astype(out, q.dtype, copy=False)
 
 

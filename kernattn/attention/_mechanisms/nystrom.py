@@ -22,6 +22,7 @@ from kernattn._runtime.checks import boolean, positive_integer
 from kernattn._runtime.deprecated import old_arguments
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn.attention._check import check_arrays
+from kernattn.attention._mechanisms.widened import attend_to, mix
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError
 
@@ -94,7 +95,6 @@ def nystrom_attention(
         )
     xp = namespace(q=q)
     dtype, given = accumulation_dtype(xp, q), q.dtype
-    q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
     of_queries = key_mask if q.shape[-2] == k.shape[-2] else None
     few_q, there_q = _average_segments(xp, q, count, of_queries)
     few_k, there_k = _average_segments(xp, k, count, key_mask)
@@ -102,9 +102,9 @@ def nystrom_attention(
     a = softmax_attention(few_q, few_k, one, key_mask=there_k, backend=backend)
     if there_q is not None:
         a = xp.where(there_q[..., None], a, xp.zeros_like(a))
-    far = softmax_attention(few_q, k, v, key_mask=key_mask, backend=backend)
+    far = attend_to(few_q, k, v, key_mask=key_mask, backend=backend)
     values = xp.matmul(_invert(xp, a, iterations), far)
-    out = softmax_attention(q, few_k, values, key_mask=there_k, backend=backend)
+    out = attend_to(q, few_k, values, key_mask=there_k, backend=backend)
     return xp.astype(out, given, copy=False)
 
 
@@ -115,15 +115,15 @@ def _average_segments(xp: ModuleType, x: Array, count: int, mask: Array | None) 
     if mask is None:
         segment = np.arange(n) * count // n
         weights = (segment == np.arange(count)[:, None]) / np.bincount(segment)[:, None]
-        return xp.matmul(constant(xp, weights, x.dtype, x), x), None
+        return mix(xp, constant(xp, weights, accumulation_dtype(xp, x), x), x), None
     number = xp.cumulative_sum(xp.astype(mask, xp.int64), axis=-1)
     total = number[..., -1:]
     one = xp.ones_like(total)
     segment = ((number - 1) * count) // xp.where(total > 0, total, one)
     member = (segment[..., None, :] == xp.arange(count, **placement(x))[:, None]) & mask[..., None, :]
-    weights = xp.astype(member, x.dtype)
+    weights = xp.astype(member, accumulation_dtype(xp, x))
     size = xp.sum(weights, axis=-1, keepdims=True)
-    sums = xp.matmul(weights, zero_masked(x, mask))
+    sums = mix(xp, weights, zero_masked(x, mask))
     return sums / xp.where(size > 0, size, xp.ones_like(size)), size[..., 0] > 0
 
 

@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._arrays.namespaces import Array, anywhere, constant, namespace, widest
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, constant, namespace, widest
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._plans.parts import Part
 from kernattn._plans.plan import Plan
@@ -34,7 +34,9 @@ def taken_off(
 ) -> Array:
     """Return the outputs; the sums of features and their difference are taken in float64."""
     xp = namespace(q=q)
-    near, lse = softmax_with_lse(q, k, v, scale=scale, key_mask=key_mask, pattern=plan, backend=backend)
+    rows = [xp.astype(x, accumulation_dtype(xp, x), copy=False) for x in (q, k, v)]  # rounded once, at the end
+    near, lse = softmax_with_lse(*rows, scale=scale, key_mask=key_mask, pattern=plan, backend=backend)
+    del rows
     wide, given = widest(xp, v), v.dtype
     q, k, v, near, lse = (xp.astype(x, wide, copy=False) for x in (q, k, v, near, lse))
     queries, keys = computed_features(phi, q, k)

@@ -18,7 +18,17 @@ from kernattn._runtime.parallel import share
 from kernattn._sums.cotangents import sum_onto
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import Rows, accumulation, flat, narrow, nothing, rows, seconds_of, unwritten
+from kernattn.ops._numba.tiles.layout import (
+    Rows,
+    accumulation,
+    flat,
+    narrow,
+    nothing,
+    rows,
+    seconds_of,
+    settled,
+    unwritten,
+)
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, put_back, reorder
 from kernattn.ops.block_softmax.pairs import NONE, Pairs, heads_read, lead_of, pairs_of
 from kernattn.ops.block_softmax_vjp.far_loops import pull_far_rows
@@ -35,22 +45,34 @@ def block_softmax_vjp(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None,
     score_bias: Array | None, out: Array, lse: Array, g: Array, g_lse: Array | None,
 ) -> tuple[Array, Array, Array, Array, Array | None, Array | None]:  # fmt: skip
-    dtype = accumulation(q)
+    wide, ds, of_bias, of_pairs = _pulled(
+        q, k, v, scale, plan, key_mask, key_bias, score_bias, out, lse, g, g_lse, accumulation(q)
+    )
+    dq, dk, dv = (settled(wide.pop(0), x.dtype) for x in (q, k, v))
+    if score_bias is not None and of_pairs is not None:
+        of_pairs = narrow(of_pairs, score_bias.dtype)
+    return dq, dk, dv, ds, of_bias, of_pairs
+
+
+def in_floats(*given: Any) -> tuple[NDArray[Any], ...]:
+    """Return the cotangents of queries, keys and values of 16 bits as of these in float32: something is added."""
+    return tuple(_pulled(*given, accumulation(given[0]))[0])
+
+
+def _pulled(
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None,
+    score_bias: Array | None, out: Array, lse: Array, g: Array, g_lse: Array | None, dtype: np.dtype[Any],
+) -> tuple[list[NDArray[Any]], NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:  # fmt: skip
+    """Return the cotangents, those of queries, keys, values and pairs in the dtype of sums."""
     how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize, lead_of(score_bias))
     leads = how.out_lead, how.lead, how.lead
     onto = tuple(np.zeros((*lead, *x.shape[-2:]), dtype) for lead, x in zip(leads, (q, k, v), strict=True))
     of_pairs = None if score_bias is None else np.zeros(score_bias.shape, dtype)
     pairs = (score_bias, of_pairs)
     ds, db = add_cotangents(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, g_lse, onto, pairs)
-    wide, found = list(onto), list[NDArray[Any]]()
-    del onto
-    for x in (q, k, v):  # each lets its floats go before the next one has its bits
-        found.append(narrow(sum_onto(np, wide.pop(0), x.shape), x.dtype))
-    dq, dk, dv = found
+    wide = [sum_onto(np, y, x.shape) for y, x in zip(onto, (q, k, v), strict=True)]
     of_bias = None if key_bias is None else narrow(sum_onto(np, db[..., 0], key_bias.shape), key_bias.dtype)
-    if score_bias is not None and of_pairs is not None:
-        of_pairs = narrow(of_pairs, score_bias.dtype)
-    return dq, dk, dv, np.asarray(ds, dtype), of_bias, of_pairs
+    return wide, np.asarray(ds, dtype), of_bias, of_pairs
 
 
 def add_cotangents(

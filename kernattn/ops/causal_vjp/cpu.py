@@ -37,21 +37,32 @@ def causal_vjp(
 def in_loops(
     q: Array, k: Array, v: Array, q_spec: MapSpec, k_spec: MapSpec, state: PeakedSum | None, key_mask: Array | None,
     segment_ids: Array | None, out: Array, normaliser: Normaliser, g: Array, after: PeakedSum | None, learn: bool,
+    asked: np.dtype[Any] | None = None,
 ) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None] | None:  # fmt: skip
-    """Return the cotangents for maps that the loops take; None where a number is too large or too small for these."""
+    """Return the cotangents for maps that the loops take; None where a number is too large or too small for these.
+
+    They are in the dtypes of what they are of, or in the one that is `asked` for.
+    """
     dtype = accumulation(v)
     lead = np.broadcast_shapes(k.shape[:-2], v.shape[:-2])
     rows, row_spec = lowered(k, k_spec)
     sides = keys(rows, v, row_spec, key_mask, dtype), queries(q, q_spec, out, normaliser, g, dtype)
+    if asked is not None:
+        sides = sides[0].in_floats(), sides[1].in_floats()
     walks = both_ways(*sides, (lead, g.shape[:-2]), state, segment_ids, after, learn)
     if walks is None:
         return None
     ahead, behind = walks
     before = None if state is None else in_units_of(state, onto_state(state, behind))
     assert behind.read is not None
-    dv = narrow(sum_onto(np, behind.read, v.shape), v.dtype)
-    dk = raised(k, k_spec, rows, behind.cotangent(rows, row_spec), learn)
-    return ahead.cotangent(q, q_spec), dk, dv, before
+    dv = narrow(sum_onto(np, behind.read, v.shape), asked or v.dtype)
+    dk = raised(k, k_spec, rows, behind.cotangent(rows, row_spec, asked), learn, asked)
+    return ahead.cotangent(q, q_spec, asked), dk, dv, before
+
+
+def in_floats(*given: Any) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None] | None:
+    """Return what `in_loops` does for rows of 16 bits as it would for these in float32: something is added to it."""
+    return in_loops(*given, accumulation(given[2]))
 
 
 def both_ways(

@@ -11,7 +11,7 @@ from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import share
 from kernattn._sums.cotangents import MapCotangent
 from kernattn.ops._numba.codegen.registers import ROWS, vector_length
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, narrow, room, rows, seconds_of
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, room, rows, seconds_of, settled
 from kernattn.ops._numba.tiles.packing import pack_map
 from kernattn.ops.features.sides import given_scales
 from kernattn.ops.features_vjp import reference
@@ -52,7 +52,7 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
     if far.any():
         rest = widen(dtype, x.reshape(n, dim)[far], spec, g.reshape(n, -1)[far], False)
         dx.reshape(n, dim)[far] = by_arrays(*rest).x
-    dx = narrow(dx, x.dtype)
+    dx = settled(dx, x.dtype)
     if not learn:
         return MapCotangent(dx)
     total = numbers.sum(axis=0)

@@ -6,18 +6,18 @@ from kernattn._arrays.namespaces import Array, without_flags
 from kernattn._maps.spec import MapSpec
 from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import Normaliser, PeakedSum
-from kernattn.ops._numba.tiles.layout import accumulation, narrow
-from kernattn.ops.block_softmax_vjp.cpu import block_softmax_vjp
+from kernattn.ops._numba.tiles.layout import accumulation, has_bits, narrow, settled
+from kernattn.ops.block_softmax_vjp.cpu import in_floats as exact_in_floats
 from kernattn.ops.block_softmax_vjp.rows_loops import PRECISE
-from kernattn.ops.causal_vjp.cpu import in_loops
+from kernattn.ops.causal_vjp.cpu import in_floats
 from kernattn.ops.hybrid import reference as forward
 from kernattn.ops.hybrid_vjp import reference
 from kernattn.ops.hybrid_vjp.lagged import pull_lagged, row_scales
 from kernattn.ops.hybrid_vjp.parts import Cotangents, Given, Made, Parts, pull_parts
 from kernattn.ops.key_state_vjp.walks import loops_take
-from kernattn.ops.recast import narrow_cotangents, widen
+from kernattn.ops.recast import blocks_of, row_dots, settled_cotangents, widen
 
-PARTS = Parts(in_loops, block_softmax_vjp, row_scales)
+PARTS = Parts(in_floats, exact_in_floats, row_scales, row_dots)
 
 
 @without_flags
@@ -29,14 +29,9 @@ def hybrid_vjp(
     """Return the cotangents of what the op took."""
     given = Given(q, k, v, q_spec, k_spec, scale, plan, within, causal, state, key_mask, segment_ids, near_bias)
     made = Made(out, normaliser, near, near_lse, g, after)
-    dtype = accumulation(given.v)
     cotangents = None
-    if loops_take(given.q_spec, given.k_spec):
-        q, k, v, out, g = widen(dtype, given.q, given.k, given.v, made.out, made.g)
-        if _ordinary(q, k, given.scale, made.near_lse, made.normaliser.peak):
-            wide = given._replace(q=q, k=k, v=v)
-            given_made = made._replace(out=out, g=g)
-            cotangents = pull_lagged(wide, given_made, learn) or pull_parts(PARTS, wide, given_made, learn)
+    if loops_take(q_spec, k_spec) and _ordinary(q, k, scale, near_lse, normaliser.peak):
+        cotangents = pull_lagged(given, made, learn) or pull_parts(PARTS, given, made, learn)
     if cotangents is None or not _is_finite(cotangents):
         cotangents = _recomputed(given, made, learn)
     dq, dk, dv, before, of_bias = cotangents
@@ -44,7 +39,8 @@ def hybrid_vjp(
         before = PeakedSum(*(narrow(x, y.dtype) for x, y in zip(before, given.state, strict=True)))
     if given.near_bias is not None and of_bias is not None:
         of_bias = of_bias.astype(given.near_bias.dtype, copy=False)
-    return narrow_cotangents(dq, given.q), narrow_cotangents(dk, given.k), narrow(dv, given.v.dtype), before, of_bias
+    dq, dk = settled_cotangents(dq, given.q), settled_cotangents(dk, given.k)
+    return dq, dk, settled(dv, given.v.dtype), before, of_bias
 
 
 def _ordinary(q: Array, k: Array, scale: float, lse: Array, peak: Array) -> bool:
@@ -52,7 +48,7 @@ def _ordinary(q: Array, k: Array, scale: float, lse: Array, peak: Array) -> bool
 
     Of other rows the loops of exact attention compute normalisers of their own, without what the features have.
     """
-    kind = np.finfo(q.dtype)
+    kind = np.finfo(accumulation(q))
     *tops, most, more = (_largest(x) for x in (q, k, lse, peak))
     reach = abs(scale) * tops[0] * max(tops[1], 1) * q.shape[-1]
     usual = scale == 0 or kind.tiny <= abs(scale)
@@ -67,6 +63,10 @@ def _is_finite(cotangents: Cotangents) -> bool:
 
 def _largest(x: Array) -> float:
     """Return the largest size of a finite number."""
+    return max(_largest_of(some) for (some,) in blocks_of(x)) if has_bits(x, accumulation(x)) else _largest_of(x)
+
+
+def _largest_of(x: Array) -> float:
     top = max(float(np.max(x)), -float(np.min(x)))
     return top if np.isfinite(top) else float(np.max(np.abs(x), initial=0, where=np.isfinite(x)))
 

@@ -21,6 +21,7 @@ from kernattn.ops.hybrid.tokens import masks_of
 from kernattn.ops.hybrid_vjp.parts import Cotangents, Given, Made, added, of_log_scale
 from kernattn.ops.key_state_vjp.normalised import lowered, raised
 from kernattn.ops.key_state_vjp.walks import keys, queries
+from kernattn.ops.recast import row_dots
 
 
 def row_scales(x: Array, spec: MapSpec) -> tuple[Array, Array | None]:
@@ -51,7 +52,7 @@ def pull_lagged(given: Given, made: Made, learn: bool) -> Cotangents | None:
     apart = given.q_spec.scales_apart
     of_rows = of_bias = None
     if given.near_bias is not None or apart:
-        of_near = np.exp(made.near_lse - log) * (np.vecdot(made.g, made.near) - np.vecdot(made.g, made.out))
+        of_near = np.exp(made.near_lse - log) * (row_dots(made.g, made.near) - row_dots(made.g, made.out))
         if given.near_bias is not None:
             of_bias = sum_onto(np, np.sum(of_near, axis=-1), given.near_bias.shape)
         of_rows = of_log_scale(np, q, given.q_spec, -of_near, learn, shares) if apart else None
@@ -62,16 +63,16 @@ def pull_lagged(given: Given, made: Made, learn: bool) -> Cotangents | None:
     rows, row_spec = lowered(k, given.k_spec)
     q_spec = given.q_spec.unscaled if apart else given.q_spec
     normaliser = Normaliser(peak - scales, z)
-    of_queries = queries(q, q_spec, made.out, normaliser, made.g, dtype).ahead(lag)
+    of_queries = queries(q, q_spec, made.out, normaliser, made.g, dtype).in_floats().ahead(lag)
     walks = both_ways(
-        keys(rows, v, row_spec, mask, dtype), of_queries, (lead, lead), None, segments, made.after, learn,
+        keys(rows, v, row_spec, mask, dtype).in_floats(), of_queries, (lead, lead), None, segments, made.after, learn,
         scaled=q_spec.row_weights is not None, lag=lag,
     )  # fmt: skip
     if walks is None:
         return None
     ahead, behind = walks
-    of_q = ahead.cotangent(q, q_spec)
-    of_k = raised(k, given.k_spec, rows, behind.cotangent(rows, row_spec), learn)
+    of_q = ahead.cotangent(q, q_spec, dtype)
+    of_k = raised(k, given.k_spec, rows, behind.cotangent(rows, row_spec, dtype), learn, dtype)
     dv = behind.read
     assert dv is not None
     # the exact part

@@ -49,12 +49,18 @@ class Made(NamedTuple):
     after: PeakedSum | None
 
 
+def row_dots(a: Array, b: Array) -> Array:
+    """Return the inner products of rows."""
+    return namespace(a=a).vecdot(a, b)
+
+
 class Parts(NamedTuple):
     """Implementations of what both parts are taken back by."""
 
     causal_vjp: Callable[..., Any]
     block_softmax_vjp: Callable[..., Any]
     row_scales: Callable[[Array, MapSpec], tuple[Array, Array | None]]  # of rows (..., n, d), and shares if it has them
+    row_dots: Callable[[Array, Array], Array] = row_dots
 
 
 def pull_parts(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangents | None:
@@ -91,7 +97,9 @@ def pull_parts(parts: Parts, given: Given, made: Made, learn: bool) -> Cotangent
         dk, dv = (_with(x, y, stream, stream.token_of_key) for x, y in ((dk, of_k.x), (dv, of_v)))
         before = before if of_state is None else of_state
     share = xp.exp(xp.where(alive, made.near_lse - (log if bias is None else log - bias), -xp.inf))
-    of_near = share * (xp.vecdot(signed, near) - xp.vecdot(signed, out))  # of all logs of a row's exact part, (..., n)
+    of_near = share * (
+        parts.row_dots(signed, near) - parts.row_dots(signed, out)
+    )  # of all logs of a row's exact part, (..., n)
     of_bias = None
     if given.near_bias is not None:
         of_bias = sum_onto(xp, xp.sum(of_near, axis=-1), tuple(given.near_bias.shape))
@@ -157,6 +165,7 @@ def of_log_scale(
     """
     if spec.row_weights is None and not spec.scales_apart:
         return None
+    x = xp.astype(x, dr.dtype, copy=False)
     dr = sum_onto(xp, dr, tuple(x.shape[:-1]))[..., None]
     dead = dr == 0  # what has no cotangent may be anything
     host = isinstance(x, np.ndarray)

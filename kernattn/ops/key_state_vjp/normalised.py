@@ -4,6 +4,8 @@ With l the logs, sum_a e^(l_a) = 1, and c their cotangents, those of the logs be
 c_a - e^(l_a) sum_b c_b.
 """
 
+from typing import Any
+
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, without_flags
@@ -25,8 +27,13 @@ def lowered(k: Array, spec: MapSpec) -> tuple[Array, MapSpec]:
 
 
 @without_flags
-def raised(k: Array, spec: MapSpec, logs: Array, found: MapCotangent, learn: bool) -> MapCotangent:
-    """Return the cotangents of keys and of their map's numbers from those of `lowered` logs, which are used up."""
+def raised(
+    k: Array, spec: MapSpec, logs: Array, found: MapCotangent, learn: bool, dtype: np.dtype[Any] | None = None
+) -> MapCotangent:
+    """Return the cotangents of keys and of their map's numbers from those of `lowered` logs, which are used up.
+
+    Those of keys are in their dtype, or in one that is asked for.
+    """
     if not spec.normalised:
         return found
     (x,), g = widen(logs.dtype, k), found.x
@@ -36,4 +43,4 @@ def raised(k: Array, spec: MapSpec, logs: Array, found: MapCotangent, learn: boo
     lost = np.exp(logs, out=logs)
     lost *= (g @ np.ones(g.shape[-1], g.dtype))[..., None]  # a sum by BLAS, in a fifth of the time
     dx, omega, offset, _ = of_logs(x, spec, np.subtract(g, lost, out=lost), learn)
-    return MapCotangent(narrow(dx, k.dtype), omega, None if spec.offset is None else offset)
+    return MapCotangent(narrow(dx, k.dtype if dtype is None else dtype), omega, None if spec.offset is None else offset)

@@ -51,6 +51,10 @@ class Side(NamedTuple):
         x, v, _, h, z, peaks = self.parts
         return self._replace(parts=(x, v, no_rows(h.dtype), h, z, peaks))
 
+    def in_floats(self) -> Side:
+        """Return the side with cotangents in the dtype of sums: something is added to them."""
+        return self._replace(dtypes=(self.parts[3].dtype,) * 2)
+
     def ahead(self, lag: int) -> Side:
         """Return the side without its first rows: each token has what stands so many rows behind it."""
         x, v, out, h, z, peaks = self.parts
@@ -67,10 +71,10 @@ class Walk(NamedTuple):
     sums: PeakedSum | None  # (..., M, e), or (parts, ..., M, e) where heads were cut: there are fewer than threads
     numbers: NDArray[Any]  # of the readers' map: omega, offset and row_weights, if they are learnt
 
-    def cotangent(self, x: Array, spec: MapSpec) -> MapCotangent:
-        """Return the cotangents of readers x and of the numbers of their map."""
+    def cotangent(self, x: Array, spec: MapSpec, dtype: np.dtype[Any] | None = None) -> MapCotangent:
+        """Return the cotangents of readers x, in their dtype or one that is asked for, and of their map's numbers."""
         assert self.dx is not None
-        dx = narrow(sum_onto(np, self.dx, x.shape), x.dtype)
+        dx = narrow(sum_onto(np, self.dx, x.shape), x.dtype if dtype is None else dtype)
         if not self.numbers.size:
             return MapCotangent(dx)
         dim, features = x.shape[-1], spec.num_features_of(x.shape[-1])
