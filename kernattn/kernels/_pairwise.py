@@ -66,6 +66,8 @@ class Pairwise(ABC):
         xp, rows = namespace(x=x, y=y), self._rows(x, y, cross=True)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             parts = [self._log_scaled(block) for block in rows.blocks(BLOCK)]
+        if len(parts) == 1:
+            return parts[0]
         values, log = (xp.concat(each, axis=-2) for each in zip(*parts, strict=True))
         return values, log
 

@@ -1,15 +1,17 @@
 """Sums of outer products of features, which are never written to memory."""
 
 from kernattn.ops._numba.codegen.compile import compiled
-from kernattn.ops._numba.codegen.memory import aligned, pad, tile_rows, whole, window
+from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, whole
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.tiles.maps import unpack
-from kernattn.ops._numba.tiles.products import FULL, UPPER, product
+from kernattn.ops._numba.tiles.products import FULL, UPPER, product, transpose
 from kernattn.ops._numba.tiles.rows import as_read, read_rows, room_of, wide_rows
 from kernattn.ops.features.loops import block_features, span_row
 
 X, Y, FIRST, END = range(4)
 """Columns of runs: heads of x and of y; first row, one after the last."""
+MIRRORED = 32
+"""Rows of the lower triangle that are written at a time: a column of the upper one lies in a line of its own."""
 
 
 @compiled
@@ -40,11 +42,10 @@ def add_outer(arrays, x, given, y, n, columns, runs, no_mask, gram, cross, chunk
             if columns > 0:
                 read_rows(y, at_y * columns, rows, columns, no_mask, 0, values, y_row)
                 product(block, 0, 1, phi_row, values, 0, y_row, others, 0, y_row, features, columns, rows, True, FULL)
+        for a in range(0, features, MIRRORED):
+            end = min(a + MIRRORED, features)
+            transpose(sums, a, wide, end, end - a, gram, (r * features + a) * features, features)
         for a in range(features):
-            target, begin = window(gram, (r * features + a) * features, features), a * wide
-            for b in range(a, features):
-                target[b] = sums[begin + b]
-            for b in range(a):
-                target[b] = sums[b * wide + a]
+            copy(sums, a * wide + a, features - a, gram, (r * features + a) * features + a)
             for b in range(columns):
                 cross[(r * features + a) * columns + b] = others[a * y_row + b]
