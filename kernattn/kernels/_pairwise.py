@@ -64,11 +64,17 @@ class Pairwise(ABC):
     def _log_scaled_matrix(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return the kernel matrix of x (..., n, d) and y (..., k, d) so, of an accumulation dtype."""
         xp, rows = namespace(x=x, y=y), self._rows(x, y, cross=True)
+        logs = []
+
+        def parts() -> Iterator[Array]:
+            for block in rows.blocks(BLOCK):
+                part, log = self._log_scaled(block)
+                logs.append(log)
+                yield part
+
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            parts = [self._log_scaled(block) for block in rows.blocks(BLOCK)]
-        if len(parts) == 1:
-            return parts[0]
-        values, log = (xp.concat(each, axis=-2) for each in zip(*parts, strict=True))
+            values = _join_blocks(xp, parts(), rows.x.shape[-2])
+        log = logs[0] if len(logs) == 1 else xp.concat(logs, axis=-2)
         return values, log
 
     @final

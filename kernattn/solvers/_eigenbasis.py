@@ -35,6 +35,12 @@ class Tridiagonal(NamedTuple):
         values, _ = linalg.lapack.dsterf(self.diagonal, self.beside)
         return float(values[-1])
 
+    @property
+    def bound(self) -> float:
+        """A number that no eigenvalue is above, by Gershgorin's circles."""
+        beside = np.abs(np.concatenate([[0.0], self.beside, [0.0]]))
+        return float(np.max(self.diagonal + beside[1:] + beside[:-1]))
+
     def solve(self, b: Float64, penalties: Float64) -> Float64:
         """Return the solutions of (T + penalty) z = b (M, c) for each penalty, (M, L, c).
 

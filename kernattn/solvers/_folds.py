@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, without_flags
-from kernattn._runtime.checks import boolean, instance_of, shown
+from kernattn._runtime.checks import as_numbers, boolean, instance_of, shown
 from kernattn._runtime.deprecated import old_arguments, read_old
 from kernattn._runtime.elsewhere import told_keywords
+from kernattn._runtime.lazy import lazy
 from kernattn.errors import EmptyInputError, ParameterError
 from kernattn.solvers._eigenbasis import tridiagonal
 from kernattn.solvers._moments import Moments
@@ -119,11 +120,15 @@ class LeftOut:
     def __init__(self, others: Moments, fold: Moments, intercept: bool) -> None:
         sums = centre(others, intercept)
         self._outer = tridiagonal(sums.gram)
-        self._floor, _ = sums.find_floor(others, self._outer.largest)
+        self._above, _ = sums.find_floor(self._outer.bound)  # the floor, which takes all eigenvalues, is not
         self._others, self._turned = sums, self._outer.turn(sums.cross)
         mean, targets = sums.mean, fold._targets.about(sums.y_mean, fold.s, fold.weight)
         self._gram, self._beside = fold.gram, 2 * fold.s - fold.weight * mean
         self._cross, self._energy = targets.cross - np.outer(mean, targets.total), np.diagonal(targets.gram)
+
+    @lazy
+    def _floor(self) -> float:
+        return self._others.find_floor(self._outer.largest)[0]
 
     def sum_errors(self, penalties: Array) -> Float64:
         """Return the sums of squared errors (L, c) on the fold.
@@ -131,7 +136,9 @@ class LeftOut:
         With m the features' mean over the others and w a fit, features of the fold less m have the Gram matrix
         G - m s^T - s m^T + n m m^T, which w takes from both sides.
         """
-        values = check_penalties(penalties, self._floor, (1,))
+        values = as_numbers("penalty", penalties)
+        known = values.size and np.min(values) >= self._above
+        check_penalties(values, self._above if known else self._floor, (1,))
         sums = np.empty((len(values), len(self._energy)))
         count = max(1, COLUMNS // len(self._energy))
         for low in range(0, len(values), count):  # many penalties at once: products of matrices, not of vectors

@@ -113,13 +113,14 @@ class Centred(NamedTuple):
     share: float  # one over the sum of weights where means were taken off, else 0
     mean: Float64  # (M,)
     y_mean: Float64  # (c,)
+    taken_off: float  # the largest sum of squares that means were taken off, which has rounded, too
+    products: str  # in which dtype rows were multiplied
 
-    def find_floor(self, m: Moments, largest: float) -> tuple[float, float]:
+    def find_floor(self, largest: float) -> tuple[float, float]:
         """Return the least penalty that means anything, and the least that is looked at, by the largest eigenvalue."""
-        taken_off = float(np.max(np.diagonal(m.gram))) if self.share else 0.0  # and has rounded, too
-        scale = ROUNDING * max(largest, taken_off)
-        floor = float(np.finfo(m.products).eps) * scale
-        lowest = max(floor, len(m.s) * float(np.finfo(float).eps) * scale)
+        scale = ROUNDING * max(largest, self.taken_off)
+        floor = float(np.finfo(self.products).eps) * scale
+        lowest = max(floor, len(self.mean) * float(np.finfo(float).eps) * scale)
         if not lowest > LEAST:  # it is divided by
             raise ParameterError("features must not be 0 in all rows, nor so small that their squares are")
         return floor, lowest
@@ -138,7 +139,8 @@ def centre(m: Moments, centred: bool) -> Centred:
         raise ParameterError("targets must be 0, or larger: sums of their squares are below float64; scale them")
     energy = np.maximum(np.diagonal(targets.gram) - beyond * targets.total, 0.0)
     gram, cross = m.gram - np.outer(mean, m.s), targets.cross - np.outer(mean, targets.total)
-    return Centred(gram, cross, energy, share, mean, beyond + targets.shift)
+    taken_off = float(np.max(np.diagonal(m.gram))) if share else 0.0
+    return Centred(gram, cross, energy, share, mean, beyond + targets.shift, taken_off, m.products)
 
 
 def decompose(m: Moments, centred: bool, varies: bool = True) -> Spectrum:
@@ -148,7 +150,7 @@ def decompose(m: Moments, centred: bool, varies: bool = True) -> Spectrum:
     values = np.maximum(basis.values, 0.0)
     if centred and varies:
         check_varies("features", float(values[0]), np.diagonal(m.gram), m.products)
-    ends = sums.find_floor(m, float(values[0]))
+    ends = sums.find_floor(float(values[0]))
     coordinates = basis.coordinates(sums.cross)
     return Spectrum(basis, values, coordinates, sums.energy, m.n, sums.share, sums.mean, sums.y_mean, *ends)
 

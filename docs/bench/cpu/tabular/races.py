@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from time import process_time
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bench.cpu.tabular.contestants import CLASSIFIERS, REGRESSORS, Contestant, judge
 from bench.cpu.tabular.sources import Split, Table, split, tables
+from kernattn._runtime.parallel import VARIABLE
 from kernattn.errors import ParameterError
 from kernattn.sklearn import FeatureLogistic, FeatureRidge
 
@@ -71,7 +74,7 @@ def _measure(contestant: Contestant, table: Table, data: Split, seed: int) -> Ro
     """Return what a fit scores and takes, or how it failed."""
     level = None if table.classes else np.mean(data.y)
     row: Row = {"rows": len(data.x), "dim": data.x.shape[1]}
-    with threadpool_limits(1), warnings.catch_warnings():
+    with threadpool_limits(1), patch.dict(os.environ, {VARIABLE: "1"}), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         begin = process_time()
         try:
