@@ -10,9 +10,8 @@ from kernattn.errors import KernattnError
 from kernattn.kernels import Kernel
 from kernattn.sklearn._inputs import LOWEST
 from kernattn.solvers._digests import folds_of
-from kernattn.solvers._eigenbasis import eigenbasis, tridiagonal
-from kernattn.solvers._ridge import log_evidence_of
-from kernattn.solvers._spectrum import LEAST, Spectrum
+from kernattn.solvers._eigenbasis import tridiagonal
+from kernattn.solvers._spectrum import HIGHEST, LEAST
 
 LANDMARKS = 128
 NUGGET = 1e-9  # of the landmarks' mean kernel value with themselves, which leaves their matrix a factor
@@ -27,6 +26,7 @@ class Judge:
     targets: Float64  # (n, c)
     line: Float64 | None  # (d, n), features of a line
     _best: tuple[float, Kernel | None, Float64, Float64] | None = field(default=None, init=False)  # and its sums
+    _room: Float64 | None = field(default=None, init=False)  # for features, which new memory would take longer
 
     def log_evidence(self, kernel: Kernel | None) -> float:
         """Return the largest log evidence of a kernel, or of the line alone, summed over targets.
@@ -44,24 +44,24 @@ class Judge:
             return -np.inf
         features -= features.mean(axis=1, keepdims=True)
         gram = features @ features.T
-        basis = eigenbasis(gram)
-        lowest = LOWEST * size
-        spectrum = Spectrum(
-            basis,
-            values=np.maximum(basis.values, 0.0),
-            coordinates=basis.coordinates(features @ self.targets),
-            energy=np.sum(self.targets**2, axis=0),
-            count=n,
-            share=1 / n,
-            mean=np.zeros(len(features)),
-            y_mean=np.zeros(self.targets.shape[1]),
-            floor=lowest,
-            lowest=lowest,
-        )
-        found = float(np.sum(np.max(log_evidence_of(spectrum, spectrum.grid(PENALTIES)), axis=0)))
+        found = self._evidence_of(gram, features @ self.targets, LOWEST * size)
+        self._room = features
         if self._best is None or found > self._best[0]:
+            self._room = None if self._best is None else self._best[2]
             self._best = found, kernel, features, gram
         return found
+
+    def _evidence_of(self, gram: Float64, cross: Float64, lowest: float) -> float:
+        """Return the sum over targets of the largest log evidence of a penalty, from sums of products less means."""
+        inner, n = tridiagonal(gram), len(self.rows) - 1
+        turned, energy = inner.turn(cross), np.sum(self.targets**2, axis=0)
+        penalties = np.geomspace(lowest, HIGHEST * max(inner.largest, lowest), PENALTIES)
+        solved, logs = inner.solve_and_measure(turned, penalties)
+        left = energy - np.sum(turned[:, None] * solved, axis=0)  # (L, c)
+        variances = np.maximum(left, np.maximum(np.finfo(float).eps * energy, LEAST)) / n
+        determinants = logs - len(gram) * np.log(penalties)
+        evidence = -(n * np.log(2 * np.pi * variances) + determinants[:, None] + n) / 2
+        return float(np.sum(np.max(evidence, axis=0)))
 
     def left_out(self, kernel: Kernel | None) -> float:
         """Return the sum over targets of the least squared error of a penalty on folds; infinity as of the evidence."""
@@ -101,7 +101,8 @@ class Judge:
         r"""Return :math:`L^{-1} k(l, x)`, :math:`k(l, l) = L L^T`, and the line's features, as rows (M, n)."""
         count = min(LANDMARKS, len(self.rows)) if kernel is not None else 0
         beside = np.empty((0, len(self.rows))) if self.line is None else self.line
-        features = np.empty((count + len(beside), len(self.rows)))
+        shape, features = (count + len(beside), len(self.rows)), self._room
+        features = np.empty(shape) if features is None or features.shape != shape else features
         features[count:] = beside
         if kernel is not None:
             values = kernel(self.rows, self.rows[:count])

@@ -42,22 +42,34 @@ class Tridiagonal(NamedTuple):
         return float(np.max(self.diagonal + beside[1:] + beside[:-1]))
 
     def solve(self, b: Float64, penalties: Float64) -> Float64:
-        """Return the solutions of (T + penalty) z = b (M, c) for each penalty, (M, L, c).
+        """Return the solutions of (T + penalty) z = b (M, c) for each penalty, (M, L, c)."""
+        return self.solve_and_measure(b, penalties)[0]
 
-        Each costs O(M). Where rounding leaves an eigenvalue that is less than minus the penalty, eigenvectors are made,
-        and eigenvalues below 0 count as 0; LAPACK does not solve one equation.
+    def solve_and_measure(self, b: Float64, penalties: Float64) -> tuple[Float64, Float64]:
+        r"""Return the solutions, and :math:`\log|T + \lambda|` of each penalty (L,).
+
+        Each costs O(M): all are one system of three diagonals. Where rounding leaves an eigenvalue that is less than
+        minus a penalty, eigenvectors are made for it and what follows, and eigenvalues below 0 count as 0; LAPACK does
+        not solve one equation.
         """
-        out = np.empty((len(b), len(penalties), b.shape[1]))
-        for i, penalty in enumerate(penalties):
-            failed = len(b) == 1
-            if not failed:
-                *_, out[:, i], failed = linalg.lapack.dptsv(self.diagonal + penalty, self.beside, b)
-            if failed:
-                values, inner = self.decompose()
-                shrunk = 1 / (np.maximum(values, 0.0)[:, None] + penalties[i:])
-                out[:, i:] = np.einsum("kj,jl,jc->klc", inner, shrunk, inner.T @ b, optimize=True)
-                break
-        return out
+        (m, c), count = b.shape, len(penalties)
+        failed = m == 1 or not count
+        if not failed:
+            diagonals = (self.diagonal + penalties[:, None]).ravel()
+            beside = np.tile(np.append(self.beside, 0.0), count)[:-1]
+            pivots, _, z, failed = linalg.lapack.dptsv(diagonals, beside, np.tile(b, (count, 1)))
+        if not failed:
+            logs = np.log(pivots).reshape(count, m).sum(axis=1)
+            return z.reshape(count, m, c).swapaxes(0, 1), logs
+        good = 0 if m == 1 else max(0, int(failed) - 1) // m
+        values, inner = self.decompose()
+        shifted = np.maximum(values, 0.0)[:, None] + penalties[good:]
+        z = np.einsum("kj,jl,jc->klc", inner, 1 / shifted, inner.T @ b, optimize=True)
+        logs = np.sum(np.log(shifted), axis=0)
+        if good:
+            before = self.solve_and_measure(b, penalties[:good])
+            z, logs = np.concatenate([before[0], z], axis=1), np.concatenate([before[1], logs])
+        return z, logs
 
     def decompose(self) -> tuple[Float64, Float64]:
         """Return the eigenvalues of T, ascending, and its eigenvectors S."""
