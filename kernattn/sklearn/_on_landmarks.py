@@ -80,7 +80,7 @@ class Judge:
         errors = np.zeros((TRIED, self.targets.shape[1]))
         for fold in np.unique(of):
             left = of == fold
-            out, y = np.ascontiguousarray(features[:, left]), self.targets[left]
+            out, y = np.take(features, np.flatnonzero(left), axis=1), self.targets[left]
             mean, level = -out.sum(axis=1) / (n - len(y)), -y.sum(axis=0) / (n - len(y))  # of the others
             inner = tridiagonal(gram - out @ out.T - (n - len(y)) * np.outer(mean, mean))
             turned = inner.turn(cross - out @ y - (n - len(y)) * np.outer(mean, level))

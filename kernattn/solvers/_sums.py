@@ -123,12 +123,10 @@ def check_rows(
 def sum_rows(rows: Rows, features: Float64 | None = None) -> Moments:
     """Return the moments of rows that were checked, whose features (n, M) may be known."""
     phi, x, y, weights, vector, products, backend = rows
-    m = phi.num_features_of(x.shape[1])
     wide = "float64" in (products, dtype_name(x))
     csr = is_sparse(x)
     keep = csr or GRAM.choose(x, backend) == "gpu"
-    gram, cross = np.zeros((m, m)), np.zeros((m, 1 + y.shape[1]))
-    y_sums, shift = np.zeros((1 + y.shape[1],) * 2), _choose_shift(y, weights)
+    shift, totals = _choose_shift(y, weights), []
     for here in strips(x.shape[0]):
         spec = None if csr or weights is not None or features is not None else phi.query_spec
         if features is not None:
@@ -150,8 +148,12 @@ def sum_rows(rows: Rows, features: Float64 | None = None) -> Moments:
         beside = constant(xp, values / sizes, xp.float64 if wide else block.dtype, block)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             part, sums = GRAM.implementation(block, backend)(block, beside, spec, wide)
-            for total, more in ((gram, part), (cross, sizes * to_numpy64(sums)), (y_sums, values.T @ values)):
-                total += unit**2 * to_numpy64(more) if unit != 1 else to_numpy64(more)
+            more = [to_numpy64(part), sizes * to_numpy64(sums), values.T @ values]
+            more = [unit**2 * each for each in more] if unit != 1 else more
+            for total, each in zip(totals, more, strict=False):
+                total += each
+            totals = totals or more
+    gram, cross, y_sums = totals
     if not np.isfinite(cross).all() or not np.isfinite(gram).all():
         raise ParameterError(
             f"features of x must be finite; products of some are beyond {shown(products)}: give x as float64, "

@@ -17,6 +17,7 @@ from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import check_room, finite_number, instance_of, one_of, positive_integer, shown
 from kernattn._runtime.deprecated import old_arguments, old_order, warn_user
 from kernattn._runtime.elsewhere import told_keywords
+from kernattn._runtime.lazy_scipy import linalg
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import MissingExtra, ParameterError, ShapeError
 from kernattn.features._data import checked_csr, checked_data
@@ -265,7 +266,7 @@ def _make_map(gram: Gram, choice: _Choice, cutoff: float) -> Nystrom:
     landmarks, indices, points = choice.landmarks, None, None
     if gram.kernel is None and len(landmarks) == len(gram):
         landmarks = np.arange(len(gram))  # rows with the landmarks are rows with all of the data
-    values, vectors = np.linalg.eigh(_matrix_of(gram, landmarks))
+    values, vectors = linalg.eigh(_matrix_of(gram, landmarks), driver="evd", check_finite=False)
     if landmarks.ndim == 1:
         indices = landmarks
         indices.setflags(write=False)
