@@ -126,7 +126,8 @@ def sum_rows(rows: Rows, features: Float64 | None = None) -> Moments:
     wide = "float64" in (products, dtype_name(x))
     csr = is_sparse(x)
     keep = csr or GRAM.choose(x, backend) == "gpu"
-    shift, totals = _choose_shift(y, weights), []
+    totals: list[Float64] = []
+    shift = _choose_shift(y, weights)
     for here in strips(x.shape[0]):
         spec = None if csr or weights is not None or features is not None else phi.query_spec
         if features is not None:
