@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from re import fullmatch
 from typing import Any
 
-from kernattn._runtime.checks import instance_of
+from kernattn._runtime.checks import instance_of, shown
 from kernattn.errors import ParameterError
 from kernattn.features import ESTIMATORS, FeatureMap, LearntMap, elu1, random_features, relu
 from kernattn.features._data import Data, check_inputs
@@ -14,7 +15,9 @@ from kernattn.kernels import Softmax
 FIXED = {"elu1": elu1, "relu": relu}
 """Maps of any dimension that have no draw."""
 
-SHAPED = "optimal_positive", "favor_sharp", "favor_sharp_asymmetric", "learned"
+LEARNED = "learned"
+
+SHAPED = "optimal_positive", "favor_sharp", "favor_sharp_asymmetric", LEARNED
 """Estimators whose features follow from data."""
 
 MAP = "map"
@@ -44,6 +47,20 @@ def keep_data(data: Any) -> tuple[str, Data]:
 def _keep(name: str, value: Any) -> str:
     _kept[name] = value
     return name
+
+
+def check_name(estimator: str, name: str) -> None:
+    """Raise unless an estimator has something beside a config by this name."""
+    wanted = []
+    if estimator == MAP:
+        wanted.append(("map [0-9a-f]+", "'map ' and the fingerprint of the map in hexadecimal"))
+    elif estimator in SHAPED:
+        wanted.append(("data [0-9a-f]{32}", "'data ' and a digest of 32 hexadecimal digits"))
+    if estimator not in (MAP, *SHAPED[1:]):  # the first of them does without
+        wanted.append(("", "''"))
+    if not any(fullmatch(pattern, name) for pattern, _ in wanted):
+        allowed = " or ".join(words for _, words in wanted)
+        raise ParameterError(f"beside must be {allowed} where estimator is {estimator!r}; got {shown(name)}")
 
 
 def kept(name: str) -> Any:

@@ -7,11 +7,15 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from kernattn._arrays.graphs import in_a_graph
-from kernattn._runtime.checks import shown
+from kernattn._runtime.checks import one_of, positive_integer, shown, whole_number
 from kernattn.errors import ParameterError
-from kernattn.huggingface._beside import FIXED, MAP
+from kernattn.features import estimators
+from kernattn.huggingface._beside import FIXED, LEARNED, MAP, check_name
+from kernattn.kernels import Softmax
+from kernattn.projections import PROJECTIONS
 
 NOTED = "kernattn"  # the attribute of a config
+MOST_DRAWS = 2**63
 
 
 class Settings(NamedTuple):
@@ -34,6 +38,7 @@ DEFAULTS = Settings(256, "positive", "orthogonal", 0, 0)
 UNDRAWN = "estimator", "beside"
 """What a config holds of a map without a draw: no seed, which would differ from process to process and say nothing."""
 
+_GO_ON = "set model.config.kernattn = None to go on without"
 _TOLD = {"seed": "rng", "beside": "data or phi"}
 
 
@@ -95,7 +100,7 @@ def _read(noted: Any) -> Settings:
     """Return the settings that a config has, or raise."""
     kinds = {name: type(value) for name, value in DEFAULTS._asdict().items()}
     given = noted
-    if isinstance(given, dict):
+    if isinstance(given, dict) and given.keys() <= kinds.keys():
         given = {"beside": "", **given}  # files of before have none
         if not is_drawn(given.get("estimator")):
             given = DEFAULTS._asdict() | {name: given[name] for name in UNDRAWN}  # files of before have a seed, too
@@ -103,6 +108,22 @@ def _read(noted: Any) -> Settings:
     if not whole or any(type(given[name]) is not kind for name, kind in kinds.items()):
         raise ParameterError(
             f"the model's config must have {', '.join(kinds)} under {NOTED!r}, as attention by kernattn writes them; "
-            f"got {shown(noted)}: set model.config.kernattn = None to go on without"
+            f"got {shown(noted)}: {_GO_ON}"
         )
-    return Settings(**given)
+    settings = Settings(**given)
+    try:
+        _check_values(settings)
+    except ParameterError as error:
+        raise ParameterError(f"under {NOTED!r} of the model's config {error}; {_GO_ON}") from None
+    return settings
+
+
+def _check_values(settings: Settings) -> None:
+    """Raise unless a registration could have written these."""
+    estimator = one_of("estimator", settings.estimator, (*estimators(Softmax()), LEARNED, *FIXED, MAP))
+    check_name(estimator, settings.beside)
+    positive_integer("num_features", settings.num_features)
+    one_of("projection", settings.projection, PROJECTIONS)
+    whole_number("seed", settings.seed)
+    if not 0 <= settings.draws < MOST_DRAWS:
+        raise ParameterError(f"draws must be an integer from 0 to 2**63 - 1; got {shown(settings.draws)}")

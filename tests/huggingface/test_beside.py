@@ -140,6 +140,46 @@ def test_a_file_of_before_has_no_name_of_data(tmp_path):
     assert torch.equal(answers(loaded(made, tmp_path), "kernattn_favor", x), wanted)
 
 
+DRAWN = {"num_features": 8, "estimator": "positive", "projection": "iid", "seed": 1, "draws": 0, "beside": ""}
+
+
+@pytest.mark.parametrize(
+    ("forged", "match"),
+    [
+        ({"estimator": "map", "beside": ""}, r"beside must be 'map ' and the fingerprint.*estimator is 'map'; got ''"),
+        ({"estimator": "map"}, "beside must be 'map ' and"),
+        ({"estimator": "map", "beside": "data 12"}, "beside must be 'map ' and.*got 'data 12'"),
+        ({"estimator": "elu1", "beside": "map 12"}, "beside must be '' where estimator is 'elu1'; got 'map 12'"),
+        ({"estimator": "elu1", "kernel": 1}, "config must have num_features, .*got {.*'kernel': 1}"),
+        (DRAWN | {"beside": "data 12"}, "beside must be '' where estimator is 'positive'; got 'data 12'"),
+        (DRAWN | {"estimator": "favor_sharp"}, "beside must be 'data ' and a digest.*got ''"),
+        (
+            DRAWN | {"estimator": "optimal_positive", "beside": "x"},
+            "beside must be 'data ' and .* or '' where.*got 'x'",
+        ),
+        (DRAWN | {"estimator": "auto"}, "estimator must be one of positive, .*learned, elu1, relu, map; got 'auto'"),
+        (DRAWN | {"projection": "orthogonl"}, "projection must be one of antithetic, .*got 'orthogonl'"),
+        (DRAWN | {"num_features": 0}, "num_features must be a positive integer.*got 0"),
+        (
+            DRAWN | {"num_features": 2**70},
+            r"num_features must be a positive integer below 2\*\*31; got 1180591620717411303424",
+        ),
+        (DRAWN | {"num_features": 8.0}, "config must have num_features, .*got {.*8.0"),
+        (DRAWN | {"seed": -1}, "seed must be a non-negative integer; got -1"),
+        (DRAWN | {"draws": -1}, "draws must be an integer from 0 to .*got -1"),
+        (DRAWN | {"draws": 2**63}, "draws must be an integer from 0 to .*got 9223372036854775808"),
+    ],
+)
+def test_a_forged_config_is_refused_by_what_it_has(forged, match):
+    made = gpt2(n_layer=1)
+    register()
+    made.config.kernattn = forged
+    with pytest.raises(ParameterError, match=match) as caught:
+        answers(made, "kernattn_favor", tokens(1, 5))
+    assert "model's config" in str(caught.value)
+    assert "set model.config.kernattn = None" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
