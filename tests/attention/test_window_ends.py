@@ -3,6 +3,9 @@
 import numpy as np
 
 import kernattn as ka
+from kernattn._sums.peaked import Normaliser
+from kernattn.ops.hybrid.join import shares_of
+from kernattn.ops.hybrid_vjp.cpu import _ordinary
 
 A = ka.attention
 
@@ -37,3 +40,13 @@ def test_gradients_of_rows_that_see_a_key_of_next_to_no_weight_alone():
     )
     for name in "qkv":
         np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-3, atol=1e-4)
+
+
+def test_logs_at_the_ends_of_floats_raise_no_warning():
+    """A normaliser that no float can tell is the largest one, or minus that; pytest makes warnings errors."""
+    most, one = np.finfo("f4").max, np.ones(2, "f4")
+    (share, rest), _ = shares_of(np, Normaliser(np.array([most, -most]), one), Normaliser(np.array([-most, most]), one))
+    np.testing.assert_array_equal([share, rest], [[1, 0], [0, 1]])
+    rows = np.full((2, 4), most)
+    assert not _ordinary(rows, rows, 1.0, one, one)
+    assert _ordinary(np.ones_like(rows), rows / 1e4, 1.0, one, one)

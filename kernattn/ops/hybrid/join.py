@@ -92,6 +92,7 @@ def _merged(xp: ModuleType, one: Part, other: Part, reverse: bool) -> Part:
     return total, normaliser
 
 
+@np.errstate(over="ignore")  # the largest log of a normaliser is the largest float, and the least minus that
 def shares_of(xp: ModuleType, one: Normaliser, other: Normaliser) -> tuple[tuple[Array, Array], Normaliser]:
     """Return the shares that outputs over two sets of keys have in that over both, and its normalisers.
 

@@ -52,7 +52,7 @@ def _ordinary(q: Array, k: Array, scale: float, lse: Array, peak: Array) -> bool
     *tops, most, more = (_largest(x) for x in (q, k, lse, peak))
     reach = abs(scale) * tops[0] * max(tops[1], 1) * q.shape[-1]
     usual = scale == 0 or kind.tiny <= abs(scale)
-    return bool(usual and reach < kind.max / 64 and max(most, more) < PRECISE / kind.eps / 2)
+    return bool(usual and reach < float(kind.max) / 64 and max(most, more) < PRECISE / kind.eps / 2)
 
 
 def _is_finite(cotangents: Cotangents) -> bool:
