@@ -114,6 +114,20 @@ def test_floats_answer_the_rows_that_tiles_cannot_hold_and_no_other_row_moves(na
         np.testing.assert_allclose(found[which].astype("f8"), wanted[which].astype("f8"), rtol=2.0**-7, atol=2e-5)
 
 
+@pytest.mark.parametrize("name", MAPS)
+def test_sums_that_tiles_take_for_0_are_left_to_floats(name, by_floats):
+    rng, phi = np.random.default_rng(0), MAPS[name]
+    rows, old = rows_of(rng, BFLOAT16, 70), causal(*rows_of(rng, BFLOAT16, 20), phi)[2]
+    old.s[..., 3] *= 1e-37
+    for found, wanted in zip(
+        causal(*rows, phi, state=old)[:2], by_floats(causal, *rows, phi, state=old)[:2], strict=True
+    ):
+        same(found, wanted)
+    q, k, v = rows_of(rng, BFLOAT16, 150)
+    tiny = (1e-38 * v.astype("f4")).astype(BFLOAT16)
+    same(full(q, k, tiny, phi), by_floats(full, q, k, tiny, phi))
+
+
 @pytest.mark.parametrize("future", [(30, 30, 1e3), (1e8, 1e-3, 1e-30), (np.nan, np.inf, np.nan)], ids=str)
 @pytest.mark.parametrize("name", MAPS)
 def test_the_past_keeps_every_bit(name, future):

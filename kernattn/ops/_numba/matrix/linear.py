@@ -4,18 +4,26 @@ from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.memory import pad, window
 from kernattn.ops._numba.matrix.parts import is_far, pack_pairs, round_rows
 
-FAR_VALUES, FAR_SUM, FAINT = 2.0**36, 2.0**80, 2.0**-40
+FAR_VALUES, FAR_SUM, FAINT, FAINT_SUM = 2.0**36, 2.0**80, 2.0**-40, 2.0**-80
 """Sums of values, and sums that came before, from which on rows are far; the least value, and the least normaliser,
-beside which what tiles take for 0 is below the rounding."""
+beside which what tiles take for 0 is below the rounding; the same of the largest sum of a column of values."""
 
 
 @inner
 def far_sums(sums):
     """Are there sums that tiles cannot hold, or sums of features of both signs, which may cancel?"""
-    zero, far = sums.z.dtype.type(0), False
+    kind = sums.z.dtype.type
+    zero, faint, most, far, small = kind(0), kind(FAINT_SUM), kind(FAR_SUM), False, False
     for a in range(sums.features):
-        far = far or sums.z[a] < zero or is_far(window(sums.s, a * sums.row, sums.e), zero, sums.z.dtype.type(FAR_SUM))
-    return far or is_far(window(sums.z, 0, sums.features), zero, sums.z.dtype.type(FAR_SUM))
+        x = window(sums.s, a * sums.row, sums.e)
+        far = far or sums.z[a] < zero or is_far(x, zero, most)
+        small = small or is_far(x, faint, most)
+    for c in range(sums.e if small and not far else 0):
+        largest = zero
+        for a in range(sums.features):
+            largest = max(largest, abs(sums.s[a * sums.row + c]))
+        far = far or (zero < largest and largest < faint)
+    return far or is_far(window(sums.z, 0, sums.features), zero, most)
 
 
 @inner
