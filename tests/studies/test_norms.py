@@ -38,7 +38,7 @@ def test_the_loop_of_torch_computes_the_same_attention(op):
     """In float64 nothing is left between the two, so that what the study shows is rounding."""
     torch = pytest.importorskip("torch")
     phi = norms._map(op)
-    rows = np.random.default_rng(0).standard_normal((3, 130, norms.DIM))
+    rows = np.random.default_rng(0).standard_normal((3, 130, norms.DIMS[op]))
     q, k, v = (torch.from_numpy(x) for x in rows)
     out = norms._in_chunks(torch, *norms._features(torch, phi, q, k), v)
     np.testing.assert_allclose(out.numpy(), ka.causal_linear_attention(*rows, phi)[0], rtol=1e-9, atol=1e-12)
@@ -65,6 +65,32 @@ def test_the_unit_is_used_for_its_own_way_alone(monkeypatch):
         used.clear()
 
 
+class Served(Exception):
+    """Raised in place of products by the unit."""
+
+
+@pytest.mark.parametrize("op", norms.OPS)
+def test_the_unit_takes_what_its_ways_are_judged_by(op, monkeypatch):
+    """At every length, in as many parts as a way says: else its figures are those of the loops of floats."""
+    monkeypatch.setenv(norms.VARIABLE, "1" if TILES else "emulated")
+
+    def pack(k, v, sizes, taken):
+        raise Served(taken.made)
+
+    def recur_tiles(*given):
+        raise Served(given[-5][1])
+
+    monkeypatch.setattr("kernattn.ops.block_softmax.matrix._pack", pack)
+    monkeypatch.setattr("kernattn.ops.key_state.matrix.recur_tiles", recur_tiles)
+    for quick in (True, False):
+        design = norms.sweep(quick=quick)
+        (n,) = design.axes["n"]
+        for way, parts in (("unit", 2), ("one-part", 1)):
+            with pytest.raises(Served) as caught:
+                design.trial({"op": op, "way": way, "norm": 1.0, "n": n}, np.random.default_rng(0))
+            assert caught.value.args == (parts,)
+
+
 def test_verdicts_follow_the_records(found):
     records = [r for r in found("norms")[0] if r["way"] != "float32"]
     for low, high, begins in (
@@ -76,7 +102,14 @@ def test_verdicts_follow_the_records(found):
         ends = {"over_rounding": 1.0, "over_rounding_low": low, "over_rounding_high": high}
         told = verdicts([r | ends for r in records])
         assert all(each.startswith((begins, "The way")) for each in told), begins
-    assert verdicts([r for r in records if r["way"] == "bfloat16"])[-1].startswith("The way torch was left out")
+    left_out = verdicts([r for r in records if r["way"] == "bfloat16"])[-5:]
+    assert [each.partition(": ")[2] for each in left_out] == [
+        "it was not asked for.",
+        "it was not asked for.",
+        "it takes the matrix unit, or it was not asked for.",
+        "it takes the matrix unit, or it was not asked for.",
+        "it takes the package torch, or it was not asked for.",
+    ]
 
 
 def test_bad_axes(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64
+from kernattn._arrays.precision import precision
 from kernattn._runtime.extras import numpy_dtype
 from kernattn._runtime.fork import import_whole
 from kernattn._warmup import preparation
@@ -20,15 +21,17 @@ from kernattn.features import FeatureMap, elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.ops.dispatch import missing
 from kernattn.studies._means import medians
-from kernattn.studies._palette import BLUE, GREEN, GREY, ORANGE, SKY, VERMILION
+from kernattn.studies._palette import BLUE, GREEN, GREY, ORANGE, PINK, SKY, VERMILION
 from kernattn.studies._panels import draw_band
 from kernattn.studies._presets.preset import Figure, Options, Preset
 from kernattn.studies._presets.verdict import Tally, Verdict
 from kernattn.studies._records import Record, names, select
 from kernattn.studies._sweep import Cell, Sweep
 
-DIM, FEATURES, CHUNK = 64, 256, 64
-OPS = ("softmax", "elu1", "favor+")
+FEATURES, CHUNK = 256, 64
+DIMS = {"softmax": 64, "elu1": 128, "favor+": 64}
+"""Of rows, by op: of elu1 the matrix unit takes rows of 128 numbers or more."""
+OPS = tuple(DIMS)
 UNIT, VARIABLE = "the matrix unit", "KERNATTN_MATRIX_UNIT"
 MOST = 1.05
 """Of the error that rounding the exact answer has."""
@@ -41,6 +44,7 @@ class Way(NamedTuple):
     takes: str | None  # a package, or the matrix unit
     label: str
     look: dict[str, Any]
+    products: str = "float32"  # what `precision` is asked for
 
 
 WAYS = {
@@ -48,10 +52,13 @@ WAYS = {
     "float16": Way("float16", None, "kernattn, float16", {"color": SKY, "marker": "D"}),
     "bfloat16": Way("bfloat16", "ml_dtypes", "kernattn, bfloat16", {"color": BLUE, "marker": "D"}),
     "unit": Way("bfloat16", UNIT, "kernattn, bfloat16, matrix unit", {"color": GREEN, "marker": "^"}),
+    "one-part": Way(
+        "bfloat16", UNIT, "kernattn, bfloat16, matrix unit, one part", {"color": PINK, "marker": "v"}, "bfloat16"
+    ),
     "torch": Way("bfloat16", "torch", "torch, bfloat16", {"color": VERMILION, "marker": "s"}),
 }
 """By name: torch is its scaled_dot_product_attention, and for maps a loop over chunks all in bfloat16. The unit is used
-for its own way alone, whatever the environment says; an emulated one where the environment asks for that.
+for its own ways alone, whatever the environment says; an emulated one where the environment asks for that.
 """
 
 
@@ -60,7 +67,7 @@ def sweep(**asked: Any) -> Sweep:
     options = Options(**asked)
     known = tuple(name for name, way in WAYS.items() if _missing(way) is None)
     full = {"op": OPS, "way": known, "norm": (1.0, 4.0, 8.0, 16.0), "n": (1024,)}
-    small = {"norm": (1.0, 8.0), "n": (128,)}
+    small = {"norm": (1.0, 8.0), "n": (256,)}  # the fewest queries of exact attention that the unit takes
     chosen = options.choose_axes(full, small, {"op": OPS, "way": WAYS})
     for name in chosen["way"]:
         if (lacking := _missing(WAYS[name])) is not None:
@@ -69,12 +76,12 @@ def sweep(**asked: Any) -> Sweep:
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
         way, phi = WAYS[cell["way"]], _map(cell["op"])
         dtype, n = numpy_dtype(way.dtype), cell["n"]
-        q, k, v = rng.standard_normal((3, n, DIM))
+        q, k, v = rng.standard_normal((3, n, DIMS[cell["op"]]))
         q, k = (cell["norm"] * x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (q, k))
         given = [x.astype(dtype) for x in (q, k, v)]
         q, k, v = (x.astype(np.float64) for x in given)
         exact = _ours(phi, q, k, v, backend="reference")
-        with _unit_set("1" if way.takes == UNIT else "0"):
+        with _unit_set("1" if way.takes == UNIT else "0"), precision(way.products):
             out = (_torch if cell["way"] == "torch" else _ours)(phi, *given)
         error, rounding = (_distance(x.astype(np.float64), exact) for x in (out, exact.astype(dtype)))
         return {"error": error, "rounding": rounding, "over_rounding": error / rounding}
@@ -118,7 +125,7 @@ def _unit_set(value: str) -> Iterator[None]:
 def _map(op: str) -> FeatureMap | None:
     if op == "softmax":
         return None
-    return elu1() if op == "elu1" else random_features(Softmax(), DIM, FEATURES, "positive", "orthogonal", rng=0)
+    return elu1() if op == "elu1" else random_features(Softmax(), DIMS[op], FEATURES, "positive", "orthogonal", rng=0)
 
 
 def _ours(phi: FeatureMap | None, q: Any, k: Any, v: Any, backend: str | None = None) -> Any:
@@ -150,7 +157,7 @@ def _features(torch: Any, phi: FeatureMap, q: Any, k: Any) -> list[Any]:
     if phi.dim is None:
         return [torch.nn.functional.elu(x) + 1 for x in (q, k)]
     omega = torch.from_numpy(np.asarray(phi.spec.omega).T).to(q.dtype)  # type: ignore[union-attr]  # with the scale in it
-    a, b = q @ omega, k @ omega - (k * k).sum(-1, keepdim=True) * (0.5 * DIM**-0.5)
+    a, b = q @ omega, k @ omega - (k * k).sum(-1, keepdim=True) * (0.5 * DIMS["favor+"] ** -0.5)
     return [(a - a.amax(-1, keepdim=True)).exp(), (b - b.amax()).exp()]
 
 
@@ -174,10 +181,12 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
         for way in (name for name in names(records, "way") if WAYS[name].dtype != "float32"):
             mine = select(records, op=op, way=way)
             judged += [_judge(op, way, mine)] if mine else []
-    for name, (_, taken, *_) in WAYS.items():
+    for name, way in WAYS.items():
         if name not in names(records, "way"):
-            takes = UNIT if taken == UNIT else "a package that is not installed"
-            judged.append(Verdict(f"the way {name} was left out: it takes {takes}, or it was not asked for"))
+            takes = (
+                "" if way.takes is None else f"it takes {'' if way.takes == UNIT else 'the package '}{way.takes}, or "
+            )
+            judged.append(Verdict(f"the way {name} was left out: {takes}it was not asked for"))
     return judged
 
 
