@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bench.cpu import peers
+from bench.cpu.cases import counts
 from bench.cpu.cases.inputs import normal
 from bench.cpu.generate import in_onnx
 from bench.cpu.generate.counts import Setting
@@ -49,9 +50,7 @@ def step(o: Sizes, reuse: bool) -> Race:
         if reuse:
             held[0] = after
 
-    size = float(state.s.nbytes + state.z.nbytes)
-    work = Work(2 * size, 4.0 * (state.s.size + state.z.size), 2.0 * o.heads * o.dim, written=size, in_place=reuse)
-    return Race({"ours": ours, **others}, work)
+    return Race({"ours": ours, **others}, counts.step(state, in_place=reuse))
 
 
 def _torch_step(q: Any, k: Any, v: Any, s: Any, z: Any, reuse: bool) -> Call:

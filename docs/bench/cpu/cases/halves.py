@@ -167,8 +167,7 @@ def _step(o: Sizes, make: _Maps) -> Race:
     phi = make(o)
     state = key_state(k, v, phi)
     tokens = [np.ascontiguousarray(x[:, 0]) for x in (q, k, v)]
-    size = float(state.s.nbytes + state.z.nbytes)
-    work = Work(2 * size, 4.0 * (state.s.size + state.z.size), 2.0 * o.heads * o.dim, written=size)
+    work = counts.step(state, getattr(phi, "omega", None))
     return Race(_beside(lambda q, k, v: linear_attention_step(state, q, k, v, phi), *tokens), work)
 
 
