@@ -57,6 +57,7 @@ def test_errors_are_those_of_rounding_the_exact_answer(name, norm):
             one = attend(*given, phi)
         assert rms(two - wanted) <= 1.05 * rounding
         assert rms(one - wanted) <= 1.5 * rounding
+        assert (np.abs(one - wanted).max(-1) <= 5 * 2.0**-9 * np.abs(wanted).max(-1)).all()
         assert (one != two).any()
 
 
