@@ -16,6 +16,7 @@ from kernattn.sklearn._candidates import FEATURES, SAME, Candidate, line_of, lin
 from kernattn.sklearn._on_landmarks import Judge
 from kernattn.solvers._conjugate_gradients import units_of
 from kernattn.solvers._digests import distinct
+from kernattn.solvers._spectrum import LEAST
 from kernattn.solvers._tune import OBJECTIVES, Search, search_lengthscales
 
 ROWS = 2048  # that a search looks at
@@ -25,6 +26,7 @@ STEPS = 30  # of a search for the largest evidence
 STEP = 4.0  # from a lengthscale to the next that is tried
 FACTORS = (1.0, 4.0, 16.0)  # of the usual lengthscale; the longest is nearly a line
 SHORTEST = 1e-3  # of the usual lengthscale
+ULPS, EPS = 8, float(np.finfo(float).eps)  # units in the last place of targets, by which they do not vary
 
 
 class _Seen(NamedTuple):
@@ -127,11 +129,13 @@ def _distinct(x: Array, y: Float64, weights: Float64 | None) -> _Seen:
     first, which = distinct(x)
     columns = y.reshape(len(y), -1)
     columns = columns / units_of(columns)
-    shares = np.ones(len(y)) if weights is None else weights / weights.max()
+    least = columns.min(axis=0)  # off which a large mean has no digits to lose
+    columns = columns - least
+    shares = np.ones(len(y)) if weights is None else np.maximum(weights / weights.max(), LEAST)
     sums = np.stack([np.bincount(which, shares * column)[:most] for column in columns.T], axis=1)
     counts = np.bincount(which, shares)[:most, None]
     means = sums / counts
-    rounding = np.sqrt(np.finfo(float).eps) * np.abs(means).max(axis=0)
+    rounding = np.sqrt(EPS) * means.max(axis=0) + ULPS * EPS * np.abs(least)
     targets = means - means.mean(axis=0)
     spread = targets.std(axis=0)
     differs = spread > rounding

@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController
 
 from kernattn._arrays.csr import dense_blocks, is_sparse, numbers_of
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
-from kernattn._arrays.units import unit_of
+from kernattn._arrays.units import in_units, unit_of
 from kernattn._runtime.checks import MODERATE
 from kernattn._runtime.lazy_scipy import linalg
 from kernattn.errors import ParameterError
@@ -75,6 +75,7 @@ def line_of(x: Array, weights: Float64 | None, in_span: bool = False) -> Feature
 def _mean_and_deviation(x: Array, weights: Float64 | None) -> tuple[Float64, Float64]:
     """Return the mean and the deviation of each column (d,), of sparse rows a dense block at a time."""
     by = unit_of(to_numpy64(numbers_of(x)))  # squares may be beyond float64
+    weights = None if weights is None else in_units(weights, unit_of(weights))  # and so may sums
     if not is_sparse(x):
         rows = to_numpy64(x)
         mean = np.average(rows, axis=0, weights=weights)

@@ -14,7 +14,7 @@ from kernattn.sklearn._by_labels import tune_by_log_loss
 from kernattn.sklearn._by_targets import tune_by_evidence, tune_by_landmarks
 from kernattn.sklearn._candidates import WIDE, Candidate, line_of, on_one_thread
 from kernattn.sklearn._inputs import array_beside, is_named, signs_of
-from kernattn.sklearn._maps import draw_map, nystrom_map, start_kernel
+from kernattn.sklearn._maps import check_name, draw_map, nystrom_map, start_kernel
 from kernattn.solvers import learn_metric
 from kernattn.solvers._digests import distinct
 
@@ -42,10 +42,10 @@ def draw_tuned(
 
     A line of many columns is in the rows' span where `in_span` says so.
     """
-    if linear is not None:
-        boolean("linear", linear)
     choices = ("scale",) if tune is None else ("scale", *SEARCHES)
     kernel, how = start_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), choices)
+    if estimator.estimator is not None:
+        check_name(kernel, estimator.estimator)
     if how == "tune" and best is not None:
         found = Candidate(best, None if linear is False else line_of(x, weights, in_span))
     elif how in SEARCHES:

@@ -16,6 +16,7 @@ from kernattn.kernels import Kernel, Stationary
 from kernattn.sklearn._by_targets import tune_by_evidence, tune_by_landmarks
 from kernattn.sklearn._inputs import array_beside, check_targets, one_ridge, seed_of
 from kernattn.sklearn._maps import MapEstimator, start_kernel
+from kernattn.sklearn._parameters import check_parameters
 from kernattn.sklearn._ridge import FeatureRidge
 from kernattn.solvers import KernelRidge, kernel_ridge
 from kernattn.solvers._check import widen
@@ -95,6 +96,7 @@ class ExactKernelRidge(MultiOutputMixin, RegressorMixin, MapEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit rows X (n, d) with targets y (n,) or (n, c)."""
+        check_parameters(self)
         tolerance, steps = positive_number("tol", self.tol), positive_integer("max_iter", self.max_iter)
         x, y, _ = check_targets(self, X, y, None, reset=True, ensure_min_samples=2)
         ridge = one_ridge(self.ridge)

@@ -18,6 +18,7 @@ from kernattn.sklearn._inputs import array_beside, check_targets, lowest_ridge
 from kernattn.sklearn._on_moments import OnMoments
 from kernattn.solvers import GaussianProcess, Interval, Moments, calibrate, gp
 from kernattn.solvers._check import widen
+from kernattn.solvers._gp import check_scale
 from kernattn.solvers._moments import reweigh
 from kernattn.solvers._spectrum import cast_as
 from kernattn.solvers._sums import average
@@ -115,6 +116,9 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
 
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
         x, y, weights = check_targets(self, x, y, sample_weight, reset=first, **options)
+        for name, scale in (("noise", self.noise), ("amplitude", self.amplitude)):
+            if scale is not None:
+                check_scale(name, scale, 1 if y.ndim == 1 else y.shape[1])
         mean = average(y, weights) if first else self.y_mean_
         self._add(x, y - mean, weights, first)
         self.y_mean_: Any = mean

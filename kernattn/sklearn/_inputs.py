@@ -135,6 +135,14 @@ def signs_of(labels: Any, classes: Any) -> Float64:
     return signs[:, 1] if len(classes) == 2 else signs
 
 
+def check_seed(name: str, random_state: Any) -> None:
+    """Refuse a random_state that is none."""
+    if isinstance(random_state, int | np.integer):
+        whole_number(name, random_state)
+    else:
+        check_random_state(random_state)
+
+
 def seed_of(random_state: Any) -> int:
     """Return the seed that a random_state stands for: an integer is its own, a RandomState draws one."""
     if isinstance(random_state, int | np.integer):

@@ -12,6 +12,7 @@ from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_labels, without_zeros
 from kernattn.sklearn._inputs import check_labels, one_ridge
 from kernattn.sklearn._maps import Classifier
+from kernattn.sklearn._parameters import check_parameters
 from kernattn.solvers import logistic
 from kernattn.solvers._losses.logistic_penalty import hold_out, warn_of_least
 
@@ -71,6 +72,7 @@ class FeatureLogistic(Classifier, FittedAtOnce):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit rows X (n, d) with labels y (n,); `sample_weight` (n,) says how often each counts."""
+        check_parameters(self)
         x, y, weights = check_labels(self, X, y, sample_weight, reset=True, ensure_min_samples=2)
         penalty = one_ridge(self.ridge)
         x, y, weights = without_zeros(x, y, weights)

@@ -89,16 +89,21 @@ def nystrom_map(kernel: Kernel | Literal["precomputed"], estimator: Any, method:
     return nystrom(x, kernel, number, method=method, rng=seed_of(estimator.random_state))
 
 
-def draw_map(estimator: Any, x: Array, kernel: Kernel, name: Any) -> FeatureMap:
-    """Return the map of a kernel by a name, with the parameters of an estimator, drawn for rows x."""
-    if is_named(name, *LANDMARKS):
-        return nystrom_map(kernel, estimator, name, x)
-    if not is_named(name, "auto", *ESTIMATORS):
+def check_name(kernel: Kernel, name: Any) -> None:
+    """Refuse a name of a map that is none."""
+    if not is_named(name, "auto", *ESTIMATORS, *LANDMARKS):
         known = (*estimators(kernel), *LANDMARKS)
         hint = hint_at("estimator", name, known)
         raise ParameterError(
             f"estimator must be 'auto' or one of {', '.join(known)} for {shown(kernel)}; got {shown(name)}{hint}"
         )
+
+
+def draw_map(estimator: Any, x: Array, kernel: Kernel, name: Any) -> FeatureMap:
+    """Return the map of a kernel by a name, with the parameters of an estimator, drawn for rows x."""
+    check_name(kernel, name)
+    if is_named(name, *LANDMARKS):
+        return nystrom_map(kernel, estimator, name, x)
     projection = usual_projection(kernel) if estimator.projection is None else estimator.projection
     number, dim = positive_integer("num_features", estimator.num_features), x.shape[1]
     if isinstance(kernel, AdditiveChi2):  # takes odd multiples of the dimension

@@ -19,6 +19,7 @@ from kernattn.kernels import Stationary
 from kernattn.sklearn._drawn import draw_for_numbers, draw_without_targets, without_zeros
 from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
 from kernattn.sklearn._maps import RandomMapEstimator
+from kernattn.sklearn._parameters import check_parameters
 from kernattn.solvers import Moments, Ridge, ridge
 from kernattn.solvers._check import widen
 from kernattn.solvers._digests import FOLDS, digests_of_all_bits, folds_of
@@ -51,6 +52,7 @@ class OnMoments(RandomMapEstimator, ABC):
 
         A regressor takes targets y (n,) or (n, c), a classifier labels (n,); a transformer ignores them.
         """
+        check_parameters(self)
         self._in_parts = False
         self._take(X, y, sample_weight, True, ensure_min_samples=self._min_rows)
         self.solution_  # noqa: B018
@@ -65,6 +67,7 @@ class OnMoments(RandomMapEstimator, ABC):
         return self._take_part(X, y, sample_weight)
 
     def _take_part(self, x: Any, y: Any, sample_weight: Any, **options: Any) -> Self:
+        check_parameters(self)
         first, self._in_parts = not self._has_begun, True
         self._take(x, y, sample_weight, first, **options)
         self._warn_of_few(first)

@@ -49,7 +49,7 @@ def hold_and_tell(predictions: Array, target_range: Array, margin: float | None)
         return predictions
     xp, (low, high) = namespace(predictions=predictions), _ends(predictions, target_range, margin)
     rounding = ROUNDING * xp.finfo(predictions.dtype).eps
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond its dtype, both are infinite
         outside = (low - predictions > rounding * xp.abs(low)) | (predictions - high > rounding * xp.abs(high))
     rows = xp.any(outside, axis=1) if outside.ndim == 2 else outside
     count, number = int(xp.sum(xp.astype(rows, xp.int32))), predictions.shape[0]
@@ -67,7 +67,7 @@ def _ends(predictions: Array, target_range: Array, margin: float) -> tuple[Array
     """Return the least and the largest that a prediction may be, of each target."""
     xp, targets = namespace(predictions=predictions), to_numpy64(target_range)
     with np.errstate(over="ignore"):  # beyond its dtype, infinity holds nothing back
-        beyond = margin * targets[1] - margin * targets[0]
+        beyond = margin * (targets[1] / 2 - targets[0] / 2) * 2  # half a width is a float, and 0 of one value
         ends = np.asarray(targets[0] - beyond), np.asarray(targets[1] + beyond)
         low, high = (constant(xp, end, predictions.dtype, predictions) for end in ends)
     return low, high

@@ -14,8 +14,10 @@ from kernattn._runtime.checks import one_of
 from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_numbers, without_zeros
 from kernattn.sklearn._inputs import check_rows, check_weights, is_named, one_ridge, targets_of
+from kernattn.sklearn._parameters import check_parameters
 from kernattn.sklearn._range import MARGIN, check_margin, hold_and_tell, widen_range
 from kernattn.solvers import linear_model
+from kernattn.solvers._losses.linear_model import loss_of
 from kernattn.solvers._losses.losses import bring_near
 
 LOSSES = "huber", "poisson", "quantile"
@@ -88,7 +90,8 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit rows X (n, d) with targets y (n,); `sample_weight` (n,) says how often each counts."""
-        one_of("loss", self.loss, LOSSES)
+        check_parameters(self)
+        loss_of(one_of("loss", self.loss, LOSSES), self.quantile, self.epsilon)
         check_margin(self.margin)
         x, y = check_rows(self, X, y, y_numeric=True, reset=True, ensure_min_samples=2)
         x, y, weights = without_zeros(x, targets_of(y), check_weights(sample_weight, x))

@@ -21,6 +21,7 @@ from kernattn.sklearn._maps import (
     nystrom_map,
 )
 from kernattn.sklearn._pairs import OfPairs
+from kernattn.sklearn._parameters import check_parameters
 
 
 class _Features(MapTransformer):
@@ -32,6 +33,7 @@ class _Features(MapTransformer):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Draw the map for rows X (n, d); y is ignored."""
+        check_parameters(self)
         self.feature_map_ = self._draw(check_rows(self, X))
         return self
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from kernattn._arrays.csr import numbers_of
 from kernattn._arrays.namespaces import Array, check_floating, namespace, to_numpy64, without_flags
 from kernattn._runtime.checks import finite_number, instance_of, shown
 from kernattn._runtime.elsewhere import told_keywords
@@ -35,7 +36,7 @@ def calibrate(process: GaussianProcess, *, x: Array, y: Array, coverage: float =
     process : GaussianProcess
         The process, of rows without weights.
     x : (n, d) array
-        The rows that made its moments.
+        The rows that made its moments, or a CSR matrix of SciPy.
     y : (n,) or (n, c) array
         Their targets.
     coverage : float
@@ -73,8 +74,9 @@ def calibrate(process: GaussianProcess, *, x: Array, y: Array, coverage: float =
         raise ParameterError(f"coverage must be between 0 and 1; got {shown(coverage)}")
     spectrum = process._spectrum
     rank = rank_of(part, spectrum.count)
-    namespace(x=x, y=y)
-    check_floating("x", x)
+    numbers = numbers_of(x)
+    namespace(x=numbers, y=y)
+    check_floating("x", numbers)
     if x.ndim != 2:
         raise ShapeError(f"x must be (n, d); got shape {tuple(x.shape)}")
     check_finite("x", x)

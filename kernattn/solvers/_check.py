@@ -8,12 +8,14 @@ from kernattn._arrays.namespaces import (
     Float64,
     check_computed,
     check_floating,
+    dtype_name,
     namespace,
     on_host,
     to_numpy64,
     widest,
 )
 from kernattn._arrays.shapes import strips
+from kernattn._runtime.checks import shown
 from kernattn._runtime.deprecated import warn_user
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
@@ -86,6 +88,26 @@ def widen(x: Array) -> Array:
     except ParameterError:  # the numbers of an array that JAX traces are not known
         warn_user("JAX traces rows in float32, which may be too few digits: switch on jax_enable_x64", UserWarning)
         return xp.astype(x, dtype, copy=False)
+
+
+def features_of(phi: FeatureMap, x: Array, backend: str | None) -> Array:
+    """Return the features (n, M) of rows, in the dtype of `widen`, the sum of whose squares must be finite."""
+    features = phi(widen(x), backend=backend)
+    xp = namespace(features=features)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        flat = xp.reshape(features, (-1,))
+        total = flat @ flat
+    check_products(np.isfinite(float(total)), dtype_name(features))
+    return features
+
+
+def check_products(finite: bool | np.bool_, products: str) -> None:
+    """Raise unless products of features are finite."""
+    if not finite:
+        raise ParameterError(
+            f"features of x must be finite; products of some are beyond {shown(products)}: give x as float64, "
+            "or smaller in the kernel's scale"
+        )
 
 
 def check_varies(name: str, largest: float, squares: Float64, products: str) -> None:

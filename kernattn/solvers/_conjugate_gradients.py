@@ -47,7 +47,9 @@ def conjugate_gradients(
         direction = z + np.divide(slope, before, out=np.zeros_like(slope), where=before > 0) * direction
         if stop.shown is not None:
             stop.shown.update()
-    return solution * units, np.array(residuals), bool(np.max(residuals[-1]) <= stop.tolerance)
+    with np.errstate(over="ignore"):  # callers look at them
+        solution = solution * units
+    return solution, np.array(residuals), bool(np.max(residuals[-1]) <= stop.tolerance)
 
 
 def units_of(b: Float64) -> Float64:

@@ -6,14 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, check_floating, like, namespace, to_numpy64, without_flags
+from kernattn._arrays.csr import numbers_of
+from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64, without_flags
 from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import finite_number, instance_of, shown
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.solvers._check import check_beside, check_finite, check_map_takes
 from kernattn.solvers._ridge import Ridge
-from kernattn.solvers._spectrum import BLOCK, project
+from kernattn.solvers._spectrum import BLOCK, cast_as, project
 
 SAME = 1e-3  # of the coordinates of the targets: rows that differ from those that were fitted by less are theirs
 EPS = float(np.finfo(float).eps)
@@ -53,9 +54,9 @@ def jackknife(
     fit : Ridge
         The fit, of rows without weights.
     new : (m, d) array
-        New rows.
+        New rows, or a CSR matrix of SciPy.
     x : (n, d) array
-        The rows that were fitted.
+        The rows that were fitted, or a CSR matrix.
     y : (n,) or (n, c) array
         Their targets.
     coverage : float
@@ -94,8 +95,9 @@ def jackknife(
     spectrum = fit._spectrum
     rank = rank_of(part, spectrum.count)
     for name, rows in (("x", x), ("new", new)):
-        namespace(**{name: rows})
-        check_floating(name, rows)
+        numbers = numbers_of(rows)
+        namespace(**{name: numbers})
+        check_floating(name, numbers)
         if rows.ndim != 2:
             raise ShapeError(f"{name} must be (n, d); got shape {tuple(rows.shape)}")
         check_map_takes(fit.phi, rows, name)
@@ -110,7 +112,7 @@ def jackknife(
         raise ParameterError("x and y must be the rows that were fitted, all of them, and without weights")
     ends = [_ends(fit, turned, there, targets, column, rank) for column in range(targets.shape[1])]
     low, high = (np.stack(each, axis=-1) + spectrum.y_mean for each in zip(*ends, strict=True))
-    return Interval(*(like(fit._shape(each), new) for each in (low, high)))
+    return Interval(*(cast_as(fit._shape(each), new) for each in (low, high)))
 
 
 def rank_of(coverage: float, count: int) -> int:

@@ -229,8 +229,12 @@ def kernel_ridge(
             assert pivoted is not None
             solved = _solve_on_landmarks(eased, pivoted, rows, targets, inner, stop, source)
             weights, residuals, converged = solved
+    with np.errstate(over="ignore"):
+        weights = weights / eased.unit
+    if not np.isfinite(weights).all():
+        raise ParameterError("y must be smaller, or the penalty larger: weights of the points are beyond float64")
     points = frozen(rows) if exact else chosen
-    fields = (kernel, points, chosen, penalty, frozen(residuals), converged, frozen(weights / eased.unit))
+    fields = (kernel, points, chosen, penalty, frozen(residuals), converged, frozen(weights))
     return KernelRidge(*fields, y.ndim == 1)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, constant, frozen, namespace, to_numpy64, without_flags
 from kernattn._arrays.shapes import strips
+from kernattn._arrays.units import in_units, unit_of
 from kernattn._runtime.checks import MODERATE, one_of, positive_integer, positive_number, shown
 from kernattn.errors import DTypeError, KernattnError, ParameterError
 from kernattn.features import nystrom
@@ -22,7 +23,7 @@ from kernattn.solvers._digests import digests_of, distinct
 from kernattn.solvers._kernel_ridge import check_and_copy
 from kernattn.solvers._ridge import Ridge, choose
 from kernattn.solvers._spectrum import BLOCK
-from kernattn.solvers._sums import average, moments
+from kernattn.solvers._sums import moments
 
 FORMS = "best", "diagonal", "full"
 MARGINS = {"diagonal": 1.5, "full": 2.0}  # standard errors by which a form is better than a simpler one
@@ -33,7 +34,7 @@ WIDE = 256  # columns, beyond which "best" leaves out full metrics, for each of 
 ENOUGH = 10  # rows for each number of a full metric: of fewer, it learns rows by heart
 FEW = 25  # rows that differ, below which folds tell nothing
 LEAST = 256  # rows whose gradients are taken, where several targets share them
-SAME = 1e-8  # of the largest target: a deviation of less is rounding
+SAME, ULPS = 1e-8, 8  # of the targets' range, and units in their last place: a deviation of less is rounding
 
 
 @final
@@ -302,12 +303,12 @@ def _merge(x: Float64, y: Float64, weights: Float64, most: int) -> Sample:
     first, which = distinct(x)
     first = first[:most]
     counts = np.bincount(which, weights)[: len(first)].astype(np.float64)
-    shift = average(y, weights)
-    sums = np.stack([np.bincount(which, weights * each)[: len(first)] for each in (y - shift).T], axis=1)
+    least = y.min(axis=0)  # off which a large mean has no digits to lose
+    sums = np.stack([np.bincount(which, weights * each)[: len(first)] for each in (y - least).T], axis=1)
     targets = sums / counts[:, None]
     centre = np.average(targets, axis=0, weights=counts)
     deviation = np.sqrt(np.average((targets - centre) ** 2, axis=0, weights=counts))
-    differs = deviation > SAME
+    differs = deviation > SAME * targets.max(axis=0) + ULPS * np.finfo(float).eps * np.abs(least)
     rounded = ((targets - centre)[:, differs] / deviation[differs]).astype(np.float32)  # sums in another order differ
     return Sample(x[first], rounded.astype(np.float64), counts)
 
@@ -322,7 +323,7 @@ def _check_weights(weights: Array | None, x: Array) -> Float64:
         refuse("weights must be 0 or more", np.flatnonzero(values < 0), "below 0")
     if not values.any():
         raise ParameterError("weights must not be 0 in all rows")
-    return values
+    return in_units(values, unit_of(values))
 
 
 def _check_kernel(kernel: Stationary | None, form: str) -> None:

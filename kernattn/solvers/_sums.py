@@ -19,13 +19,14 @@ from kernattn._arrays.namespaces import (
     without_flags,
 )
 from kernattn._arrays.shapes import strips
-from kernattn._runtime.checks import check_room, instance_of, one_of, shown
+from kernattn._arrays.units import in_units, unit_of
+from kernattn._runtime.checks import check_room, instance_of, one_of
 from kernattn._runtime.deprecated import old_order, old_positions
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.gram import OP as GRAM
-from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse, widen
+from kernattn.solvers._check import check_beside, check_finite, check_map_takes, check_products, refuse, widen
 from kernattn.solvers._moments import Moments, Targets
 
 PRODUCTS = "float64", "float32"
@@ -155,11 +156,7 @@ def sum_rows(rows: Rows, features: Float64 | None = None) -> Moments:
                 total += each
             totals = totals or more
     gram, cross, y_sums = totals
-    if not np.isfinite(cross).all() or not np.isfinite(gram).all():
-        raise ParameterError(
-            f"features of x must be finite; products of some are beyond {shown(products)}: give x as float64, "
-            "or smaller in the kernel's scale"
-        )
+    check_products(bool(np.isfinite(cross[:, 0]).all() and np.isfinite(gram).all()), products)
     counted = x.shape[0] if weights is None else int(np.count_nonzero(weights))
     beside_y = (frozen(part.copy()) for part in (cross[:, 1:], y_sums[0, 1:], y_sums[1:, 1:], shift))
     made = Moments(
@@ -173,14 +170,15 @@ def sum_rows(rows: Rows, features: Float64 | None = None) -> Moments:
         vector,
         "float64" if wide else "float32",
     )
-    if not (np.isfinite(y_sums).all() and np.isfinite(made.y_gram).all()):
+    if not (np.isfinite(cross).all() and np.isfinite(y_sums).all() and np.isfinite(made.y_gram).all()):
         raise ParameterError("y must be smaller: sums of its squares are beyond float64")
     return made
 
 
 def average(y: Float64, weights: Float64 | None) -> Float64:
     """Return the mean of targets over rows; of equal targets, these to the bit."""
-    mean: Float64 = y[0] + np.average(y - y[0], axis=0, weights=weights)
+    shares = None if weights is None else in_units(weights, unit_of(weights))  # products with them may be no floats
+    mean: Float64 = y[0] + np.average(y - y[0], axis=0, weights=shares)
     return mean
 
 

@@ -188,7 +188,7 @@ def linear_model(
     """
     instance_of("phi", phi, FeatureMap)
     one_of("loss", loss, LOSSES)
-    made: Loss = _loss(loss, quantile, epsilon)
+    made: Loss = loss_of(loss, quantile, epsilon)
     tolerance = positive_number("tolerance", tolerance)
     penalty = given_penalty(penalty, x)
     positive_integer("max_iterations", max_iterations)
@@ -273,7 +273,7 @@ def _some(problem: Problem, rows: NDArray[np.intp], share: float) -> Problem:
         return problem.of_rows(rows, share)
 
 
-def _loss(name: str, quantile: float, epsilon: float) -> Loss:
+def loss_of(name: str, quantile: float, epsilon: float) -> Loss:
     """Return the loss of a name."""
     if not 0 < (part := finite_number("quantile", quantile)) < 1:
         raise ParameterError(f"quantile must be between 0 and 1; got {shown(quantile)}")

@@ -12,7 +12,7 @@ from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._arrays.units import in_units, unit_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import widen
+from kernattn.solvers._check import features_of
 from kernattn.solvers._digests import FOLDS, digests_of
 from kernattn.solvers._losses.softmax import Coordinates, Labelled, Loss, by_widths, descend, judge, origin
 from kernattn.solvers._losses.sweeps import times
@@ -84,7 +84,7 @@ def hold_out(
     digests, codes = digests[there], np.searchsorted(classes, labels[there])
     by_weights = 1.0 if shares is None else unit_of(shares)
     weights = np.ones(len(there)) if shares is None else in_units(shares[there], by_weights)
-    features = to_numpy64(phi(widen(take_rows(x, there)), backend=backend))
+    features = to_numpy64(features_of(phi, take_rows(x, there), backend))
     unit = float(np.einsum("nm,nm,n->", features, features, weights) / weights.sum())
     turned = rotate(features, codes, weights, intercept)
     count = len(classes)

@@ -150,10 +150,9 @@ class Huber(Loss):
         size = np.abs(z)
         near = np.minimum(size, self.epsilon)
         inside = size < self.epsilon
-        losses = scale * (1 + near * (2 * size - near))
-        return Judged(
-            losses, -2 * np.copysign(near, z), inside * np.float64(2 / scale), part * (1 - near * near), part * z
-        )
+        with np.errstate(over="ignore"):  # squares of residuals far above the scale, where epsilon lets them be
+            losses, by_log_scale = scale * (1 + near * (2 * size - near)), part * (1 - near * near)
+        return Judged(losses, -2 * np.copysign(near, z), inside * np.float64(2 / scale), by_log_scale, part * z)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._arrays.units import in_units, unit_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import widen
+from kernattn.solvers._check import features_of
 from kernattn.solvers._digests import FOLDS, digests_of
 from kernattn.solvers._losses.logistic_penalty import DISTINCT, ROUGHLY, ROWS, UNTOLD, WORSE, rotate
 from kernattn.solvers._losses.losses import Loss
@@ -51,7 +51,7 @@ def choose_penalty(
     by_targets = unit_of(np.stack(targets)) if loss.homogeneous else 1.0
     targets = [in_units(y, by_targets) for y in targets]
     digests, shares = digests[there], in_units(weights[there], by_weights)
-    features = to_numpy64(phi(widen(take_rows(x, there)), backend=backend))
+    features = to_numpy64(features_of(phi, take_rows(x, there), backend))
     turned = rotate(features, np.zeros(len(there), np.intp), shares, intercept)
     norm = float(np.einsum("nm,nm,n->", features, features, shares) / shares.sum())
     different, size = len(np.unique(digests)), len(turned.spread)

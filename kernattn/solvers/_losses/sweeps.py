@@ -11,7 +11,7 @@ from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_
 from kernattn._arrays.shapes import strips
 from kernattn.errors import EmptyInputError
 from kernattn.features import FeatureMap, Linear
-from kernattn.solvers._check import widen
+from kernattn.solvers._check import features_of, widen
 from kernattn.solvers._losses.labels import Blocks
 from kernattn.solvers._spectrum import BLOCK
 
@@ -107,7 +107,7 @@ class Sweeps:
     def _features(self, x: Any) -> Array:
         if self._given and isinstance(x, np.ndarray):  # rows are their features, which are only read: no copy
             return np.ascontiguousarray(x)
-        return self._phi(widen(x), backend=self._backend)
+        return features_of(self._phi, x, self._backend)
 
 
 def _pick(blocks: Iterable[tuple[int, Any]], rows: NDArray[np.intp]) -> Iterator[tuple[Any, NDArray[np.intp]]]:
