@@ -56,6 +56,7 @@ def save_state(state: State, path: str | PathLike[str]) -> None:
     array([3., 3.])
     """
     leaves = leaves_of("state", state)
+    _check_whole("state", state)
     if empty := {place.removeprefix("state."): tuple(x.shape) for place, x in leaves.items() if 0 in x.shape}:
         raise ParameterError(f"state must have no empty axis to be saved; got {empty}")
     arrays: dict[str, NDArray[Any]] = {}
@@ -126,21 +127,26 @@ def load_state(path: str | PathLike[str], like: Array | None = None) -> Any:
     with open_archive(path, FORMAT) as archive:
         state = _read(archive, archive.header, "", dtypes)
         try:
-            _check(state)
+            _check_whole("the state", state)
         except KernattnError as error:
             raise FileFormatError(str(error)) from error
     leaves = leaves_of("the state", state).values()
-    return with_leaves(state, iter([_placed(x, dtype, like) for x, dtype in zip(leaves, dtypes, strict=True)]))
+    loaded = with_leaves(state, iter([_placed(x, dtype, like) for x, dtype in zip(leaves, dtypes, strict=True)]))
+    try:
+        leaves_of("the state", loaded)  # of 16 bits now, where the file had them wider
+    except KernattnError as error:
+        raise FileFormatError(f"{path}: {error}") from error
+    return loaded
 
 
-def _check(state: Any) -> None:
-    """Raise unless it is a state, whose parts belong to each other."""
-    if not isinstance(state, tuple(KINDS.values())):
-        check = getattr(state, "_check_whole", None)
-        if check is None:
-            raise FileFormatError(f"it must hold a state; got a {type(state).__name__}")
+def _check_whole(name: str, state: Any) -> None:
+    """Raise unless it is a state, and no part of one, whose parts belong to each other."""
+    check = getattr(state, "_check_whole", None)
+    if check is None:
+        kind_of(name, state)  # raises
+    else:
         check()
-    leaves_of("the state", state)
+    leaves_of(name, state)
 
 
 def _read(archive: Archive, node: Any, at: str, dtypes: list[str]) -> Any:

@@ -94,6 +94,19 @@ def check_remembered(
             )
 
 
+def check_positions(positions: Array, most: int | None = None) -> tuple[int, ...]:
+    """Return the shape of positions, which must be integers from 0 to below a limit; traced ones are not looked at."""
+    namespace(**{"state.positions": positions})
+    if dtype_name(positions) not in INTEGERS:
+        raise StateMismatchError(f"positions of a State must be integers; got {dtype_name(positions)}")
+    least, largest = (0 not in positions.shape and extremes(positions)) or (0, 0)
+    if least < 0:
+        raise StateMismatchError(f"positions of a State must be integers from 0; got {least}")
+    if most is not None and largest >= most:
+        raise ParameterError(f"the token must stand before position {most}, the most that the config has")
+    return tuple(positions.shape)
+
+
 def _check_gated(layer: int, m: Any, state: GatedLayer, lead: tuple[int, ...]) -> None:
     """Raise unless a layer remembers what gated linear attention of this form reads."""
     wanted = (*lead, m.groups, m.heads // m.groups, m.key_dim, m.value_dim), (*lead, m.span - 1, m.channels)
@@ -104,8 +117,9 @@ def _check_gated(layer: int, m: Any, state: GatedLayer, lead: tuple[int, ...]) -
 
 def check_whole(layers: Any, positions: Any, memory: Any) -> None:
     """Raise unless a state of unknown origin has the parts of one, in shapes that fit together."""
-    if not isinstance(layers, tuple) or dtype_name(positions) not in INTEGERS:
-        raise StateMismatchError("a State must have a tuple of layers, and positions")
+    if not isinstance(layers, tuple):
+        raise StateMismatchError(f"a State must have a tuple of layers; got a {type(layers).__name__}")
+    check_positions(positions)
     if memory is not None and not (isinstance(memory, Memory) and isinstance(memory.layers, tuple)):
         raise StateMismatchError(f"the memory of a State must be a Memory; got {type(memory).__name__}")
     for each in (*layers, *(() if memory is None else memory.layers)):

@@ -19,7 +19,7 @@ from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.ops.dispatch import missing
 from kernattn.transfer import Heads, Transfer
 from kernattn.transformer._attention import ByHeads, Exact, Kind, Linear, resolve_attention
-from kernattn.transformer._checks import check_indices, check_remembered, check_steps
+from kernattn.transformer._checks import check_indices, check_positions, check_remembered, check_steps
 from kernattn.transformer._config import Config
 from kernattn.transformer._decoder_states import layer_state, ring_of, taken_over
 from kernattn.transformer._ends import embed
@@ -171,7 +171,7 @@ class Decoder:
             If it is none, or of another model or draw.
         """
         instance_of("state", state, State)
-        lead = tuple(state.positions.shape)
+        lead = check_positions(state.positions)
         kept, lengths = self._check(state, lead)
         positions = np.array(state.positions, np.int64).reshape(-1)
         memories = self._stack.memories(len(positions), int(lengths.max()))
@@ -196,7 +196,7 @@ class Decoder:
         """
         instance_of("state", state, State)
         places, one = places_of(index, *self._batch())
-        lead, given_lead = () if one else (len(places),), tuple(state.positions.shape)
+        lead, given_lead = () if one else (len(places),), check_positions(state.positions)
         if given_lead != lead or len(set(places.tolist())) < len(places):
             raise StateMismatchError(
                 f"state must have the leading axes {lead} of index, which names each sequence once; got {given_lead}"
@@ -258,7 +258,7 @@ class Decoder:
         return self._lead
 
     def _check(self, state: State, lead: tuple[int, ...]) -> tuple[list[Any], NDArray[np.int64]]:
-        """Return the states that layers take over, and how many tokens exact attention keeps of each sequence."""
+        """Return what layers take over, and how many tokens exact attention keeps; without it positions, of rings."""
         check_remembered("state", self._config, self._how, state.layers, lead)
         count = prod(lead)
         kept = [
@@ -266,7 +266,7 @@ class Decoder:
             for layer, (how, each) in enumerate(zip(self._how, state.layers, strict=True))
         ]
         exact = [each for each in kept if not isinstance(each, LinearState | WindowState | GatedLayer)]
-        lengths = np.zeros(count, np.int64) if not exact else exact[0][2].astype(np.int64)
+        lengths = (exact[0][2] if exact else np.asarray(state.positions).reshape(-1)).astype(np.int64)
         if not all(np.array_equal(each[2], lengths) for each in exact):
             raise StateMismatchError("layers of exact attention must have seen equally many tokens")
         return kept, lengths

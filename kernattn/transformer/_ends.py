@@ -9,6 +9,12 @@ from kernattn.transformer._parts import Params, linear, norm
 from kernattn.transformer._positions import position_rows, take_rows
 
 
+def wide_integers(x: Array) -> Array:
+    """Return integers in the usual dtype of their library: counts of uint8 would begin anew after 255."""
+    xp = namespace(x=x)
+    return xp.astype(x, xp.arange(1, **placement(x)).dtype, copy=False)
+
+
 def embed(params: Params, config: Config, x: Array, positions: Array, types: Array | None) -> Array:
     """Return the rows (..., n, dim) that the first layer gets."""
     rows = linear(params, "embed.inputs", x) if config.vocab is None else take_rows(params["embed.tokens"], x)

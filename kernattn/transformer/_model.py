@@ -16,14 +16,14 @@ from kernattn.transformer._checks import (
     as_sequence,
     check_call,
     check_mask,
+    check_positions,
     check_remembered,
     check_steps,
     check_whole,
-    extremes,
     mask_lengths,
 )
 from kernattn.transformer._config import Config
-from kernattn.transformer._ends import apply_head, count_positions, embed, mean_rows
+from kernattn.transformer._ends import apply_head, count_positions, embed, mean_rows, wide_integers
 from kernattn.transformer._gated import GatedLayer, Mix
 from kernattn.transformer._halves import row_dtype
 from kernattn.transformer._layers import (
@@ -275,7 +275,7 @@ def prefill(
     x = x if config.inputs is None else zero_masked(x, mask)
     means = Means(attending, memory_reader(how, memory), lambda layer, mix: keep(mix(None, mask)))
     rows = _run(params, config, x, count_positions(config, x), types, means)
-    after = (count_positions(config, x)[..., -1:] + 1)[..., 0] if lengths is None else lengths
+    after = (count_positions(config, x)[..., -1:] + 1)[..., 0] if lengths is None else wide_integers(lengths)
     return apply_head(params, config, rows), State(tuple(layers), after, memory)
 
 
@@ -330,13 +330,11 @@ def step(
     x, types = as_sequence("x", x, config.vocab is None), None if types is None else as_sequence("types", types)
     how = check_call(params, config, x, attention, None, state.memory)
     check_steps(config, how)
-    check_remembered("state", config, how, state.layers, tuple(state.positions.shape))
+    sequences = check_positions(state.positions, limit(config))
+    check_remembered("state", config, how, state.layers, sequences)
     lead = tuple(x.shape[:-1] if config.vocab is not None else x.shape[:-2])
-    if lead != tuple(state.positions.shape):
-        raise ShapeError(f"x must be of sequences {tuple(state.positions.shape)}, as the state is; got {lead}")
-    most = limit(config)
-    if most is not None and (extremes(state.positions) or (0, 0))[1] >= most:
-        raise ParameterError(f"the token must stand before position {most}, the most that the config has")
+    if lead != sequences:
+        raise ShapeError(f"x must be of sequences {sequences}, as the state is; got {lead}")
     layers: list[LayerState] = []
 
     def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
@@ -351,6 +349,6 @@ def step(
         layers.append(made[1])
         return made[0]
 
-    at = state.positions[..., None]
+    at = wide_integers(state.positions)[..., None]
     rows = _run(params, config, x, at, types, Means(attending, memory_reader(how, state.memory), mixing))
     return apply_head(params, config, rows)[..., 0, :], State(tuple(layers), (at + 1)[..., 0], state.memory)
