@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -29,18 +28,42 @@ class Targets(NamedTuple):
     train: int
 
 
-@lru_cache(maxsize=1)
+class OwnRows(NamedTuple):
+    """Rows (n, d) of a file, as it was when it was read: whoever changes it meanwhile changes no study."""
+
+    path: Path
+    x: Float64
+
+    @property
+    def name(self) -> str:
+        """What records call them: two contents have two names."""
+        return f"{self.path.stem}-{hashlib.sha256(self.x.tobytes()).hexdigest()[:8]}"
+
+    def draw(self, count: int, seed: int) -> Float64:
+        """Return so many of them in random order."""
+        if len(self.x) < count:
+            raise ShapeError(f"{self.path} must hold at least {count} rows for this study; got {len(self.x)}")
+        return self.x[np.random.default_rng(seed).permutation(len(self.x))[:count]]
+
+
+def own_rows(path: Path) -> OwnRows:
+    """Return the rows of a file, as `read_rows` does."""
+    return OwnRows(path, read_rows(path))
+
+
 def read_rows(path: Path) -> Float64:
     """Return the rows (n, d) of a .npy, .npz, .csv or .tsv file, finite numbers that differ somewhere."""
     try:
         source = table(path)
+        if source.rows * source.columns > MOST:
+            raise ShapeError(
+                f"{path} must hold at most {MOST} numbers for a study; it has {source.rows} rows of {source.columns}"
+            )
+        x = np.concatenate([np.asarray(block, np.float64) for block in source.blocks(0, source.rows)])
     except FileNotFoundError as error:
         raise FileFormatError(f"{path} does not exist") from error
-    if source.rows * source.columns > MOST:
-        raise ShapeError(
-            f"{path} must hold at most {MOST} numbers for a study; it has {source.rows} rows of {source.columns}"
-        )
-    x = np.concatenate([np.asarray(block, np.float64) for block in source.blocks(0, source.rows)])
+    except OSError as error:
+        raise FileFormatError(f"{path} cannot be read: {error.strerror or error}") from error
     return frozen(_check_finite(path, x))
 
 
@@ -75,20 +98,6 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     except (OSError, EOFError, ValueError, BadZipFile, zlib.error) as error:
         why = "no file of numpy.savez" if "contains pickled" in str(error) else error  # NumPy's word for any text
         raise FileFormatError(f"{path} cannot be read as an .npz of plain numbers: {why}") from error
-
-
-def name_rows(path: Path) -> str:
-    """Return the name of the rows of a file in records: two contents have two names."""
-    x = read_rows(path)
-    return f"{path.stem}-{hashlib.sha256(x.tobytes()).hexdigest()[:8]}"
-
-
-def draw_rows(path: Path, count: int, seed: int) -> Float64:
-    """Return so many rows of a file in random order."""
-    x = read_rows(path)
-    if len(x) < count:
-        raise ShapeError(f"{path} must hold at least {count} rows for this study; got {len(x)}")
-    return x[np.random.default_rng(seed).permutation(len(x))[:count]]
 
 
 def read_targets(path: Path) -> Targets:

@@ -6,7 +6,7 @@ import pytest
 from kernattn.cli import main
 from kernattn.errors import FileFormatError, KernattnError, ParameterError, ShapeError
 from kernattn.studies import PRESETS, study
-from kernattn.studies._own_rows import draw_rows, name_rows, read_targets
+from kernattn.studies._own_rows import own_rows, read_targets
 from kernattn.studies._presets.learned import _cut_own
 from kernattn.studies._tokens import own_tokens
 from kernattn.studies._worker import find_sweep
@@ -22,14 +22,15 @@ def rows(tmp_path):
 
 def test_rows_are_those_of_the_file(rows, tmp_path):
     path, x = rows
-    drawn = draw_rows(path, 260, 1)
+    own = own_rows(path)
+    drawn = own.draw(260, 1)
     np.testing.assert_array_equal(np.sort(drawn, axis=0), np.sort(x, axis=0))
-    np.testing.assert_array_equal(draw_rows(path, 5, 1), drawn[:5])
-    assert not np.array_equal(draw_rows(path, 5, 2), drawn[:5])
+    np.testing.assert_array_equal(own.draw(5, 1), drawn[:5])
+    assert not np.array_equal(own.draw(5, 2), drawn[:5])
     np.savetxt(tmp_path / "mine.csv", x, delimiter=",", fmt="%.17g")
-    assert name_rows(tmp_path / "mine.csv") == name_rows(path)
+    assert own_rows(tmp_path / "mine.csv").name == own_rows(path).name
     np.save(path.with_name("other.npy"), -x)
-    assert name_rows(path.with_name("other.npy")).split("-")[1] != name_rows(path).split("-")[1]
+    assert own_rows(path.with_name("other.npy")).name.split("-")[1] != own_rows(path).name.split("-")[1]
 
 
 @pytest.mark.parametrize(
@@ -39,12 +40,34 @@ def test_a_study_measures_them(rows, name, axis):
     path, _ = rows
     axes = {"m": [16]}
     sweep = find_sweep(PRESETS[name].sweep, {"quick": True, "data": str(path), "axes": axes})
-    assert sweep.axes[axis] == (name_rows(path),)
+    assert sweep.axes[axis] == (own_rows(path).name,)
     cell = sweep.cells()[0]
     found = sweep.trial(cell, sweep.generator(cell, 0))
     assert all(np.isfinite(value).all() for value in found.values())
     own = find_sweep(PRESETS[name].sweep, {"quick": True, "axes": axes})
     assert found.keys() == own.trial(own.cells()[0], np.random.default_rng(0)).keys()
+
+
+def test_a_file_that_changes_between_studies_is_read_again_and_during_one_is_not(rows):
+    """A name of one content beside numbers of another would be a wrong record."""
+    path, x = rows
+    settings = {"quick": True, "data": str(path), "axes": {"m": [16]}}
+    sweeps, found = [], []
+    for content in (x, x**3):
+        np.save(path, content)
+        sweeps.append(find_sweep(PRESETS["nystrom"].sweep, settings))
+    for sweep in sweeps:
+        cell = sweep.cells()[0]
+        found.append(sweep.trial(cell, sweep.generator(cell, 0)))
+    assert sweeps[0].axes["rows"] != sweeps[1].axes["rows"]
+    assert all(np.all(found[0][name] != found[1][name]) for name in found[0])
+
+
+def test_a_name_that_leads_nowhere(tmp_path):
+    (tmp_path / "loop.npy").symlink_to(tmp_path / "loop.npy")
+    for path in (tmp_path / "loop.npy", tmp_path / f"{300 * 'x'}.npy", tmp_path / f"{300 * 'x'}.csv"):
+        with pytest.raises(FileFormatError, match="cannot be read"):
+            own_rows(path)
 
 
 @pytest.mark.parametrize(

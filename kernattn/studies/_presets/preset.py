@@ -12,7 +12,7 @@ from kernattn._runtime.checks import one_of, shown
 from kernattn.errors import ParameterError
 from kernattn.features import ESTIMATORS
 from kernattn.projections import resolve
-from kernattn.studies._own_rows import draw_rows, name_rows, read_rows
+from kernattn.studies._own_rows import own_rows
 from kernattn.studies._presets.verdict import Verdict, Word
 from kernattn.studies._records import Record
 from kernattn.studies._sweep import Stop, plain_values
@@ -112,10 +112,10 @@ class Options(NamedTuple):
         """
         if self.data is None:
             return own, draw
-        path = Path(self.data)
-        draw_rows(path, count, 0)
-        there = len(read_rows(path)) if fewer else MOST
-        return (name_rows(path),), lambda name, count, seed: draw_rows(path, min(count, there), seed)
+        rows = own_rows(Path(self.data))
+        rows.draw(count, 0)
+        there = len(rows.x) if fewer else MOST
+        return (rows.name,), lambda name, count, seed: rows.draw(min(count, there), seed)
 
     def choose_tokens(self, queries: int | None = None, keys: int | None = None) -> Tokens | None:
         """Return at most so many tokens of the given file, drawn at random, or None without a file."""
