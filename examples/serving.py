@@ -130,7 +130,7 @@ class Server:
             for _ in range(session.tokens):
                 writer.write(json.dumps({"token": await session.drawn.get()}).encode() + b"\n")
                 await writer.drain()
-        except ValueError as error:  # JSON that is none, lines that are too long
+        except (ValueError, RecursionError) as error:  # JSON that is none or too deep, lines that are too long
             writer.write(json.dumps({"error": str(error)}).encode() + b"\n")
         except ConnectionError:
             pass

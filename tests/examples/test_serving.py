@@ -69,7 +69,8 @@ def test_clients_get_what_their_prompts_give_alone(names, model):
 
 
 def test_what_cannot_be_served_is_said(names, model):
-    lines = [b"", b"no JSON", b"[]", b'{"prompt": [99], "tokens": 3}', b'{"prompt": [1], "tokens": true}', b"x" * 99999]
+    lines = [b"", b"no JSON", b"[]", b'{"prompt": [99], "tokens": 3}', b'{"prompt": [1], "tokens": true}']
+    lines += [b"x" * 99999, b"[" * 60000]  # longer than a line may be, and deeper than Python follows
     found, _ = serve(names, model, 2, [lambda port, line=line: ask(port, line) for line in lines])
     assert all(len(answers) == 1 and answers[0]["error"] for answers in found)
 
