@@ -50,6 +50,11 @@ def make_key_mask(
     if isinstance(tokens, Tensor) or given == tokens != length:
         raise ParameterError("the cache must grow with its tokens, as DynamicCache and StateCache do; got a static one")
     if attention_mask is not None:
+        if attention_mask.ndim != 2:  # made by this function, before the model makes its own
+            raise ParameterError(
+                f"attention_mask must be (batch, l); got shape {tuple(attention_mask.shape)}, as generate makes it for "
+                "a static cache: the cache must grow with its tokens, as DynamicCache and StateCache do"
+            )
         check_length(attention_mask, tokens)
     kept = None if attention_mask is None else attention_mask[:, kv_offset:]
     if causal and not window and (kept is None or (not torch.compiler.is_compiling() and bool(kept.all()))):

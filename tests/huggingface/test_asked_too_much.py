@@ -69,6 +69,16 @@ def test_static_caches(attention):
         asked(made, attention, "got a static one", past_key_values=cache, attention_mask=mask)
 
 
+def test_static_caches_of_a_window():
+    """generate makes the mask before the model does, and hands it on as one of a shape of its own."""
+    made, x = mistral(), tokens(2, 6)
+    made.set_attn_implementation("kernattn")
+    message = r"attention_mask must be \(batch, l\); got shape .* static cache: the cache must grow"
+    with torch.no_grad(), pytest.raises(ParameterError, match=message):
+        made.generate(x, attention_mask=torch.ones_like(x), max_new_tokens=3, cache_implementation="static")
+    asked(llama(), "kernattn", message, x, attention_mask=torch.ones((2, 6, 6), dtype=torch.long).tril())
+
+
 @BOTH
 @pytest.mark.parametrize("length", [7, 12])
 @pytest.mark.parametrize("use_cache", [False, True])
