@@ -37,7 +37,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="cases to race (default: all, or none with --scaling, --start or --stream)",
     )
     add("--list", action="store_true", help="say what each case races, and race nothing")
-    add("--n", type=int, nargs="+", metavar="N", help="tokens, one or several (default: 4096; gpu: 2048 to 65536)")
+    add(
+        "--n",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="tokens, one or several, where a case does not fix them (default: 4096; gpu: 2048 to 65536)",
+    )
     add("--batch", type=int, metavar="B", help="gpu: batch (default: 4)")
     add("--heads", type=int, metavar="H", help="heads (default: 8; gpu: 16)")
     add("--dim", type=int, metavar="D", help="dimension of queries, keys and values (default: 64; gpu: 128)")
@@ -100,6 +106,24 @@ def _check(options: argparse.Namespace, on: Device) -> None:
         positive_integer("rows", options.rows)
     if options.backward and not options.scaling:
         raise ParameterError("--backward says what --scaling times; give both")
+    if options.models is not None or options.anew:
+        raise ParameterError("--models and --anew are options of `kernattn bench tables`")
+    _check_cases(options, on)
+
+
+def _check_cases(options: argparse.Namespace, on: Device) -> None:
+    """Raise where --cases or --n would not be heeded."""
+    alone = options.what or ("--page" if options.page is not None else "")
+    if alone and options.cases is not None:
+        raise ParameterError(f"{alone} races no cases; leave --cases out")
+    if options.n is None or options.what is not None:
+        return
+    if options.page is not None or (options.cases is None and (options.scaling or options.start or options.stream)):
+        raise ParameterError("--n is of cases, exact and generate; nothing that was asked for takes it")
+    fixed = {name: on.cases[name].n for name in options.cases or () if name in on.cases}
+    wrong = [f"{name}, {n}" for name, n in fixed.items() if n is not None and options.n != [n]]
+    if wrong:
+        raise ParameterError(f"--n is not of cases whose n is fixed ({'; '.join(wrong)}); race these without it")
 
 
 def _race(options: argparse.Namespace, on: Device) -> None:

@@ -74,7 +74,6 @@ def race_cases(
     sizes: Sizes | None = None,
     lengths: Sequence[int] | None = None,
     rounds: int = 15,
-    seconds: float = 15.0,
     clock: Clock | None = None,
     rates: Rates | None = None,
     report: Callable[[list[Row]], None] = lambda rows: None,
@@ -96,7 +95,7 @@ def race_cases(
         for name in names:
             case = device.cases[name]
             for n in lengths if case.n is None else (case.n,):
-                rows += _rows(device, name, replace(sizes, n=n), rates, clock, rounds, seconds)
+                rows += _rows(device, name, replace(sizes, n=n), rates, clock, rounds)
                 report(rows)
     return rows
 
@@ -118,9 +117,7 @@ def _check(device: Device, names: Sequence[str], sizes: Sizes, lengths: Sequence
         positive_integer("n", n)
 
 
-def _rows(
-    device: Device, name: str, sizes: Sizes, rates: Rates | None, clock: Clock, rounds: int, seconds: float
-) -> Iterator[Row]:
+def _rows(device: Device, name: str, sizes: Sizes, rates: Rates | None, clock: Clock, rounds: int) -> Iterator[Row]:
     try:
         entry = device.cases[name].make(sizes)
     except MissingExtra as error:
@@ -135,7 +132,6 @@ def _rows(
         works=entry.works,
         sets=entry.sets,
         rounds=rounds,
-        seconds=seconds,
         rivals=[contestant for contestant in entry.calls if not contestant.startswith("ours")],
         clock=clock,
         rates=device.gauges(sizes, entry.work) if rates is None else rates,

@@ -376,11 +376,17 @@ def test_unknown_cases_and_sizes_are_named() -> None:
         (["--rounds", "0"], "rounds must be a positive integer"),
         (["generate", "--rounds", "-1"], "rounds must be a positive integer"),
         (["--start", "--stream", "--rows", "0"], "rows must be a positive integer"),
+        (["--cases", "gram", "causal-elu1", "--n", "64"], "--n is not of cases whose n is fixed (gram, 20000)"),
+        (["--start", "--n", "64"], "nothing that was asked for takes it"),
+        (["generate", "--cases", "step"], "generate races no cases"),
+        (["--cases", "step", "--anew"], "options of `kernattn bench tables`"),
+        (["tables", "--n", "64"], "--rows N"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused_before_any_race(
+def test_what_cannot_be_heeded_is_refused_before_any_race(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernattn.cli._start.time_starts", lambda: pytest.fail("raced"))
+    for race in ("kernattn.cli._start.time_starts", "bench.races._rows", "bench.cpu.tabular.command.race"):
+        monkeypatch.setattr(race, lambda *_, **__: pytest.fail("raced"))
     assert main(["bench", *options]) == 2
     assert message in capsys.readouterr().err

@@ -17,6 +17,7 @@ from bench.cpu.tabular.report import parts
 from bench.cpu.tabular.sources import tables
 from kernattn._runtime.checks import positive_integer
 from kernattn._runtime.files import replace_text
+from kernattn.errors import ParameterError
 
 _MARKED = re.compile(r"<!-- table: (tables\S*|machine) -->\n(.*?)<!-- end -->", re.DOTALL)
 
@@ -29,6 +30,8 @@ def run_tables(options: argparse.Namespace) -> None:
     if options.list:
         print(*tables(), "", *known_models(), sep="\n")
         return
+    if options.n is not None:
+        raise ParameterError("tables have the rows they have; --rows N learns from no more than N of them, not --n")
     seeds = positive_integer("--seeds", options.seeds)
     most = None if options.rows is None else positive_integer("--rows", options.rows)
     name = "tables" if most is None else f"tables-{most}"
