@@ -5,9 +5,12 @@ The text repeats every eight words, so what comes next is known from the word ei
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from huggingface.models import answers, gpt2
 from kernattn.errors import ParameterError
@@ -47,6 +50,19 @@ def model_of(seed, **changes):
     return gpt2(seed, **config | changes)
 
 
+def rows_of(model, x):
+    """Queries and keys of a model's heads, a row each."""
+    met = []
+
+    def meet(module, q, k, *rest, **more):
+        met.append([each.detach().flatten(0, 2).double().numpy() for each in (q, k)])
+        return sdpa_attention_forward(module, q, k, *rest, **more)
+
+    AttentionInterface.register("meet", meet)
+    answers(model, "meet", x)
+    return tuple(np.concatenate(side) for side in zip(*met, strict=True))
+
+
 def errors(model, sizes, draws):
     """The error of logits relative to logits, Frobenius norms, averaged over draws, at each number of features."""
     x = texts(torch.Generator().manual_seed(5), 16)
@@ -69,6 +85,10 @@ def test_training_on_recovers_what_the_swap_lost(seed):
     assert own < 0.2 < math.log(WORDS)
     few, many = errors(model, (16, 1024), 2)
     assert many < 0.85 * few
+    register(256, data=rows_of(model, texts(torch.Generator().manual_seed(5), 8)), rng=seed)
+    chosen = held_out(model, "kernattn_favor")
+    register(256, rng=seed)
+    assert chosen - own < 0.5 * (held_out(model, "kernattn_favor") - own)  # sharp attention needs to be looked at
     register(64, rng=seed)
     swapped = held_out(model, "kernattn_favor")
     assert swapped > own + 0.5
