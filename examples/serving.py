@@ -160,8 +160,8 @@ def model(sizes: argparse.Namespace) -> tuple[dict[str, Any], Config, ka.feature
 
 
 def measure(sizes: argparse.Namespace) -> None:
-    """Print what a step takes, and what sessions take in memory."""
-    print("| sessions | MB of states | a step, median ms | 99th percentile | tokens a second |")
+    """Print what a step takes, prompts not counted, and what sessions take in memory."""
+    print("| sessions | MB of states | a step, median ms | 99th percentile | tokens a second of steps |")
     print("|---:|---:|---:|---:|---:|")
     for rows in (1, 32, 256):
         server, rng = Server(*model(sizes), rows), np.random.default_rng(0)
