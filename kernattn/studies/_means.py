@@ -20,10 +20,11 @@ def mean_interval(samples: Any) -> Interval:
 
     They do where the squared skewness of the mean, :math:`g^2 / R` with g that of the R samples, is above 0.1 and above
     :math:`24 / R^2`, which normal samples reach by chance. Student's interval is too short then (Hall 1988), and most
-    samples of a heavy tail have a mean that is too small. With 16 to 128 redraws of log-normal laws, up to 9% of
-    means have an interval that misses, where up to two thirds had; of Pareto laws 7 to 12%. A rare event that no redraw
-    saw is not found. Eight redraws show less, and six or fewer nothing, as none of them can be as skewed: of log-normal
-    laws of variance e - 1 or more, 16 to 46% of such means have an interval that misses.
+    samples of a heavy tail have a mean that is too small. Of 16 to 128 redraws of log-normal laws, up to 9% of means
+    keep an interval that misses, where up to two thirds had one; of Pareto laws 7 to 12%. Where few are kept, most of
+    them miss: theirs are the samples without a tail. Six redraws or fewer show nothing, as none of them can be as
+    skewed: of six of log-normal laws of variance e - 1 or more, a sixth or more of the means miss. A rare event that no
+    redraw saw is not found.
     """
     redraws = np.asarray(samples, np.float64)
     value, low, high = mean_and_ci(redraws)
