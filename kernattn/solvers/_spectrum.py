@@ -89,11 +89,6 @@ class Spectrum:
         """Return w (M, c), a penalty for each target."""
         return self.basis.combine(self.coordinates / (self.values[:, None] + penalties))
 
-    def all_weights(self, penalties: Float64) -> Float64:
-        """Return w (M, L, c), of L penalties for every target."""
-        shrunk = self.coordinates[:, None] / (self.values[:, None] + penalties)[..., None]
-        return self.basis.combine(shrunk.reshape(len(shrunk), -1)).reshape(shrunk.shape)
-
     @property
     def ceiling(self) -> float:
         """The largest penalty that is looked at."""

@@ -8,7 +8,17 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.transformer import Config, Decoder, forward, generate, initial_params, prefill, prepare_memory, step
+from kernattn.transformer import (
+    Config,
+    Decoder,
+    Gated,
+    forward,
+    generate,
+    initial_params,
+    prefill,
+    prepare_memory,
+    step,
+)
 
 CONFIG = Config(dim=8, layers=2, heads=2, vocab=7, length=16)
 CROSS, TYPES = replace(CONFIG, cross=True), replace(CONFIG, types=2)
@@ -19,6 +29,37 @@ TOKEN = X[:, 0]
 
 def begun(config=CONFIG, x=X, **how):
     return prefill(initial_params(config, rng=0), config, x, **how)[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dim": 0}, "dim must be a positive integer"),
+        ({"heads": 3}, "heads must divide dim"),
+        ({"kv_heads": 3}, "kv_heads must divide heads"),
+        ({"vocab": None}, "vocab or inputs must be given"),
+        ({"inputs": 3}, "and not both"),
+        ({"length": None}, "length must be given for learnt positions"),
+        ({"grid": (2, 2)}, "grid must be given for axial positions"),
+        ({"positions": "rotary", "length": None, "head_dim": 3}, "even head_dim"),
+        ({"activation": "tanh"}, "activation must be one of relu"),
+        ({"norm": "batch"}, "norm must be one of layer, rms"),
+        ({"output": "classes"}, "classes must be given"),
+        ({"vocab": None, "inputs": 2}, "logits of tokens need vocab"),
+        ({"eps": 0}, "eps must be a positive number"),
+        ({"rotary_dim": 2}, "rotary_dim must be given for rotary positions"),
+        ({"positions": "rotary", "length": None, "rotary_dim": 6}, "rotary_dim of at most head_dim"),
+        ({"gated": (None,)}, "gated must be one for all layers or one for each of 2"),
+        ({"experts": ()}, "experts must be one for all layers or one for each of 2"),
+        (
+            {"gated": Gated(member="gated_delta", heads=4, key_dim=3, value_dim=5), "causal": False},
+            "gated linear attention are causal",
+        ),
+    ],
+)
+def test_configs_that_are_refused(changes, message):
+    with pytest.raises(errors.ParameterError, match=message):
+        replace(CONFIG, **changes)
 
 
 @pytest.mark.parametrize("attention", [None, ELU1], ids=["exact", "elu1"])

@@ -119,7 +119,7 @@ class _Pair(Pattern):
         a, b = self.a._plain(n, length), self.b._plain(n, length)
         if a is None or b is None:
             return None
-        return tuple(_sweep(x, y, n, length, self._depth()) for x, y in _pair_heads(a, b))
+        return tuple(_sweep(x, y, length, self._depth()) for x, y in _pair_heads(a, b))
 
     def _parts(self, n: int, length: int, causal: bool) -> tuple[tuple[Part, ...], ...]:
         plain = self._plain(n, length)
@@ -191,7 +191,7 @@ def _pair_heads(a: tuple[T, ...], b: tuple[T, ...]) -> Iterator[tuple[T, T]]:
         yield a[head if len(a) > 1 else 0], b[head if len(b) > 1 else 0]
 
 
-def _sweep(a: Intervals, b: Intervals, n: int, length: int, depth: int) -> Intervals:
+def _sweep(a: Intervals, b: Intervals, length: int, depth: int) -> Intervals:
     """Return where intervals of both are `depth` deep."""
     runs = a.runs if np.array_equal(a.runs, b.runs) else np.union1d(a.runs, b.runs)
     low, high = (np.concatenate(x) for x in zip(*(_split_runs(x, runs, length) for x in (a, b)), strict=True))

@@ -234,7 +234,7 @@ def advance_heads(phi_q, phi_k, tokens, mask, table, before, out, after, low, hi
     block = low
     while block < high:
         if easy:
-            block = moderate_heads(phi_q, phi_k, tokens, table, before, out, after, memory, block, high)
+            block = moderate_heads(phi_k, tokens, table, before, out, after, memory, block, high)
             if block == high:
                 break
         # projections, of several heads at once: a product of one row is slow

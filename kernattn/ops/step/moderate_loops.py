@@ -26,7 +26,7 @@ def moderates(phi, like):
 
 
 @inner
-def moderate_heads(phi_q, phi_k, tokens, table, before, out, after, memory, low, high):
+def moderate_heads(phi_k, tokens, table, before, out, after, memory, low, high):
     """Take a token for heads from `low` on, up to `high` or the first that is not moderate, and return that one.
 
     Arguments are those of `advance`, with whole vectors of values too; `memory` holds a row for each reader, and three.

@@ -162,11 +162,9 @@ def _chosen(study: Study, where: Mapping[str, Any]) -> Study:
     if not records:
         wanted = ", ".join(f"{axis} = {_list(values)}" for axis, values in where.items())
         raise ParameterError(f"no record has all of {wanted}")
-    wanted = (
-        study.config.get("cells", len(study.records)) - len(study.records) + len(records)
-    )  # those that lack, whichever they are
+    lacking = study.config.get("cells", len(study.records)) - len(study.records)  # whichever they are
     axes = {axis: names(records, axis) for axis in study.config["axes"]}
-    return study._replace(records=records, config={**study.config, "axes": axes, "cells": wanted})
+    return study._replace(records=records, config={**study.config, "axes": axes, "cells": lacking + len(records)})
 
 
 def _drawn(study: Study, across: str | None, by: str | None) -> Mapping[str, Figure]:

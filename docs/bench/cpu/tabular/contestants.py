@@ -72,11 +72,11 @@ def _features(kind: str, x: Any, y: Any, seed: int) -> Any:
 
 def _searched(make: Callable[[int], Any], grid: Callable[[Any], Any], scoring: str, x: Any, y: Any, seed: int) -> Any:
     """Return the best of a grid by folds."""
-    search = _module("model_selection").GridSearchCV(make(seed), grid(x), scoring=scoring, cv=_folds(y, scoring, seed))
+    search = _module("model_selection").GridSearchCV(make(seed), grid(x), scoring=scoring, cv=_folds(scoring, seed))
     return search.fit(x, y)
 
 
-def _folds(y: Any, scoring: str, seed: int) -> Any:
+def _folds(scoring: str, seed: int) -> Any:
     name = "StratifiedKFold" if scoring in (LOG_LOSS, "accuracy") else "KFold"
     return getattr(_module("model_selection"), name)(FOLDS, shuffle=True, random_state=seed)
 
