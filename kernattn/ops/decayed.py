@@ -5,10 +5,11 @@ r"""Causal linear attention whose keys fade: array operations around gated atten
 (..., n) and gk (..., n, M), at most 0 each, -inf allowed, None for 0; they have leading axes of their own.
 
 With c_j the log scale of a key's features, sums are kept in units of :math:`e^{L_i}`, :math:`L_i = \max(L_{i-1} + g_i,
-c_i)`. Then :math:`\phi(k_i) e^{-L_i}` and the decay :math:`e^{g_i + L_{i-1} - L_i}` are at most 1, and what is left is
-gated attention with the values beside a column of ones, of which the outputs are the quotient. They do not depend on L,
-so no gradient flows into it: numerators and normalisers z have the cotangents :math:`[g, -g^T o] / z`, and those of
-logs between units are those of g and gk.
+c_i)`; beside a huge value c_i counts as a power of two more, so that no sum overflows. Then :math:`\phi(k_i) e^{-L_i}`
+and the decay :math:`e^{g_i + L_{i-1} - L_i}` are at most 1, and what is left is gated attention with the values beside
+a column of ones, of which the outputs are the quotient. They do not depend on L, so no gradient flows into it:
+numerators and normalisers z have the cotangents :math:`[g, -g^T o] / z`, and those of logs between units are those of g
+and gk.
 """
 
 from types import ModuleType
@@ -21,7 +22,7 @@ from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, wi
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, sum_onto
-from kernattn._sums.peaked import Normaliser, PeakedSum, finite, quotient
+from kernattn._sums.peaked import Normaliser, PeakedSum, finite, lowered_values, quotient
 from kernattn.ops import gated, gated_vjp
 from kernattn.ops.dispatch import Around
 from kernattn.ops.features.reference import features_of_side
@@ -112,7 +113,9 @@ def _lower(
         decay = xp.where(segment_starts(xp, segment_ids)[..., None], -xp.inf, decay)
     columns = m if decay.shape[-1] > 1 else log_scale.shape[-1]
     before = None if state is None else xp.broadcast_to(state.peak, (*state.peak.shape[:-1], columns))
-    unit, left, fades = _units(xp, decay, log_scale, before)
+    wide = xp.astype(v, dtype, copy=False)
+    _, _, rise = lowered_values(xp, wide, -1)
+    unit, left, fades = _units(xp, decay, log_scale + rise, before)
     shown = xp.isfinite(unit)
     lift = xp.where(shown, unit, xp.zeros_like(unit))
     rows = queries.log_scale + xp.where(shown, unit, -xp.inf)
@@ -120,7 +123,6 @@ def _lower(
     of_queries = xp.exp(xp.astype(rows - top, dtype))
     of_keys = xp.exp(xp.astype(xp.where(shown, log_scale - lift, -xp.inf), dtype))
     phi_q, phi_k = (xp.broadcast_to(x, (*x.shape[:-1], m)) for x in (queries.values * of_queries, values * of_keys))
-    wide = xp.astype(v, dtype, copy=False)
     wide = xp.concat([wide, xp.ones_like(wide[..., :1])], axis=-1)
     sums = None if state is None else xp.concat([state.s, state.z[..., None]], axis=-1)
     scalar, channels = (left[..., 0], None) if columns == 1 else (None, left)

@@ -231,6 +231,26 @@ def test_wrong_decays():
         ka.vjp(ka.causal_linear_attention, q, q, q, phi, g=np.ones(5))
 
 
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("gate", ["g", "gk"])
+def test_the_largest_values_overflow_no_sum(name, gate, backend):
+    phi, largest = MAPS[name], np.finfo("f4").max
+    q, k, v, gates = draw(gate, features(name), "f4", lead=())
+    q, k = (abs(x) / 8 for x in (q, k))  # where no sum cancels
+    usual, _ = ka.causal_linear_attention(q, k, v, phi, **gates, backend=backend)
+    v[9:] = largest * np.sign(v[9:])
+    out, state = ka.causal_linear_attention(q, k, v, phi, **gates, backend=backend)
+    wanted = mean(weights_of(phi, q, k, gates.get("g"), gates.get("gk")), v)
+    np.testing.assert_allclose(out / largest, wanted / largest, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(out[:9], usual[:9])
+    assert all(np.isfinite(x).all() for x in (out, state.s, state.z, state.peak))
+    first, then = ({name: x[part] for name, x in gates.items()} for part in (np.s_[:20], np.s_[20:]))
+    _, before = ka.causal_linear_attention(q[:20], k[:20], v[:20], phi, **first, backend=backend)
+    rest, _ = ka.causal_linear_attention(q[20:], k[20:], v[20:], phi, **then, state=before, backend=backend)
+    np.testing.assert_allclose(rest / largest, out[20:] / largest, rtol=1e-4, atol=1e-5)
+
+
 def test_keys_that_are_not_finite_raise_no_flag():
     q, k, v = np.random.default_rng(0).standard_normal((3, 6, 4))
     k[2], phi = np.inf, ka.random_features(ka.kernels.Softmax(), 4, 8, "positive", rng=0)
