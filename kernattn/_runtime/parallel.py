@@ -39,6 +39,10 @@ def threads() -> int:
     return int(given)
 
 
+def _nothing_left(low: int, high: int) -> None:
+    """Stand for a loop all of whose slabs have run."""
+
+
 class _Job:
     """A loop cut into slabs, which any thread may take next."""
 
@@ -69,8 +73,12 @@ class _Job:
         self._stopped = True
 
     def wait(self) -> None:
-        """Wait for the slabs that other threads took, and raise what any of them raised."""
+        """Wait for the slabs that other threads took, and raise what any of them raised.
+
+        Then the loop is let go: a helper that wakes late, or never, keeps no arrays alive.
+        """
         self._done.wait()
+        self._loop = _nothing_left
         for error in self._finished:
             if error is not None:
                 raise error

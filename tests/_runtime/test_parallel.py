@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -199,3 +200,21 @@ def test_importing_starts_no_thread():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout == "1\n"
     assert _parallel.WORTH_SHARING > 0
+
+
+def test_a_helper_that_never_wakes_keeps_no_arrays(three_threads, monkeypatch):
+    jobs = []
+    monkeypatch.setattr(_parallel._pool, "help", jobs.extend)
+    seen = np.zeros(12, int)
+
+    def loop(low, high, held=seen):
+        held[low:high] += 1
+
+    gone = weakref.ref(loop)
+    share(loop, 12, LONG)
+    del loop
+    assert len(jobs) == 2
+    assert gone() is None
+    for job in jobs:
+        job.work()
+    np.testing.assert_array_equal(seen, 1)

@@ -1,6 +1,5 @@
 """16-bit floats in compiled loops: each is widened and rounded as NumPy and ml_dtypes do, and no array is copied."""
 
-import tracemalloc
 
 import ml_dtypes
 import numpy as np
@@ -204,31 +203,9 @@ def test_what_is_near_and_far_is_rounded_once(causal, dtype):
 
 
 @pytest.mark.parametrize("dtype", HALVES.values(), ids=["bfloat16", "float16"])
-def test_a_call_takes_no_more_memory_than_one_of_float32(dtype):
-    rows, phi = [np.ones((4, 2000, 32), np.float32)] * 3, ka.features.elu1()
-    sketch = ka.random_features(ka.kernels.Polynomial(2), 32, 256, "tensor_sketch", rng=0)
-
-    def peak(x):
-        call = {
-            "causal": lambda: ka.causal_linear_attention(*x, phi),
-            "full": lambda: ka.linear_attention(*x, phi),
-            "exact": lambda: ka.softmax_attention(*x),
-            "near and far": lambda: ka.attention.scatterbrain_attention(*x, phi, ka.patterns.local(9, 0), causal=True),
-            "gated": lambda: ka.gated_linear_attention(*x, gk=-x[0], l2_normalise=True),
-            "kernel": lambda: ka.kernels.Gaussian()(x[0][0]),
-            "sketch": lambda: sketch(x[0]),
-            "convolution": lambda: causal_conv(x[0], np.ones((32, 4), np.float32), None, True, None),
-            "gated pullback": lambda: gated_vjp(*x, None, -x[0], *[None] * 3, 1.0, True, *[None] * 3, x[2], None),
-        }
-        found = {}
-        for name, each in call.items():
-            each()
-            tracemalloc.start()
-            each()
-            found[name] = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-        return found
-
-    half, whole = peak([x.astype(dtype) for x in rows]), peak(rows)
-    # what is near and what is far are added up in float32
-    assert all(half[name] < (1.01 if name == "near and far" else 0.75) * whole[name] for name in whole)
+def test_what_is_taken_off_is_rounded_once(dtype):
+    """Where keys on the plan are taken off sums over all, exact attention's part is not rounded before the sum."""
+    q, k, v = (np.random.default_rng(i).standard_normal((2, 70, 16)).astype(dtype) for i in range(3))
+    wide, phi, pattern = [x.astype("f8") for x in (q, k, v)], ka.features.elu1(), ka.patterns.local(9, 4, dilation=2)
+    found, wanted = (ka.attention.scatterbrain_attention(*x, phi, pattern) for x in ((q, k, v), wide))
+    assert np.mean(found != wanted.astype(dtype)) < 0.01  # the bounds of some cells are nearer than float32's digits
