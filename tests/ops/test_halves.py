@@ -1,6 +1,5 @@
 """16-bit floats in compiled loops: each is widened and rounded as NumPy and ml_dtypes do, and no array is copied."""
 
-
 import ml_dtypes
 import numpy as np
 import pytest

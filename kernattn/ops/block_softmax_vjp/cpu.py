@@ -45,9 +45,7 @@ def block_softmax_vjp(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None,
     score_bias: Array | None, out: Array, lse: Array, g: Array, g_lse: Array | None,
 ) -> tuple[Array, Array, Array, Array, Array | None, Array | None]:  # fmt: skip
-    wide, ds, of_bias, of_pairs = _pulled(
-        q, k, v, scale, plan, key_mask, key_bias, score_bias, out, lse, g, g_lse, accumulation(q)
-    )
+    wide, ds, of_bias, of_pairs = _pulled(q, k, v, scale, plan, key_mask, key_bias, score_bias, out, lse, g, g_lse)
     dq, dk, dv = (settled(wide.pop(0), x.dtype) for x in (q, k, v))
     if score_bias is not None and of_pairs is not None:
         of_pairs = narrow(of_pairs, score_bias.dtype)
@@ -56,14 +54,15 @@ def block_softmax_vjp(
 
 def in_floats(*given: Any) -> tuple[NDArray[Any], ...]:
     """Return the cotangents of queries, keys and values of 16 bits as of these in float32: something is added."""
-    return tuple(_pulled(*given, accumulation(given[0]))[0])
+    return tuple(_pulled(*given)[0])
 
 
 def _pulled(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None,
-    score_bias: Array | None, out: Array, lse: Array, g: Array, g_lse: Array | None, dtype: np.dtype[Any],
+    score_bias: Array | None, out: Array, lse: Array, g: Array, g_lse: Array | None,
 ) -> tuple[list[NDArray[Any]], NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:  # fmt: skip
     """Return the cotangents, those of queries, keys, values and pairs in the dtype of sums."""
+    dtype = accumulation(q)
     how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize, lead_of(score_bias))
     leads = how.out_lead, how.lead, how.lead
     onto = tuple(np.zeros((*lead, *x.shape[-2:]), dtype) for lead, x in zip(leads, (q, k, v), strict=True))

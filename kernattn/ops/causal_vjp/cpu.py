@@ -62,7 +62,7 @@ def in_loops(
 
 def in_floats(*given: Any) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None] | None:
     """Return what `in_loops` does for rows of 16 bits as it would for these in float32: something is added to it."""
-    return in_loops(*given, accumulation(given[2]))
+    return in_loops(*given, asked=accumulation(given[2]))
 
 
 def both_ways(
