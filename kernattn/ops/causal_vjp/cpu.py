@@ -37,7 +37,7 @@ def causal_vjp(
 def in_loops(
     q: Array, k: Array, v: Array, q_spec: MapSpec, k_spec: MapSpec, state: PeakedSum | None, key_mask: Array | None,
     segment_ids: Array | None, out: Array, normaliser: Normaliser, g: Array, after: PeakedSum | None, learn: bool,
-    asked: np.dtype[Any] | None = None,
+    *, asked: np.dtype[Any] | None = None,
 ) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None] | None:  # fmt: skip
     """Return the cotangents for maps that the loops take; None where a number is too large or too small for these.
 
