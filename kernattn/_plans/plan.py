@@ -24,10 +24,10 @@ class Plan:
 
     The first two are for any n and l. Parts are disjoint and merged by their log normalisers: `heads` has a tuple of
     them for all heads, or one for each. A plan is made on the host by a pattern's `plan`, and never holds anything
-    n x l.
+    n x l. "window" is a name in graphs alone: of the plan of the n keys up to each row's own, for lengths to come.
     """
 
-    kind: Literal["all", "causal", "parts"]
+    kind: Literal["all", "causal", "parts", "window"]
     n: int = 0
     length: int = 0
     heads: tuple[tuple[Part, ...], ...] = field(default=(), repr=False)

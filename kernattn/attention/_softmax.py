@@ -11,7 +11,7 @@ from array_api_compat import is_array_api_obj as is_array
 from kernattn._arrays.bridge import autocast
 from kernattn._arrays.door import crossed_at_once
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, dtype_name, namespace
 from kernattn._plans.plan import ALL, CAUSAL, Plan, check_heads, check_lengths, cut_off
 from kernattn._runtime.checks import boolean, finite_number, shown
 from kernattn.attention._check import check_arrays, check_beside
@@ -171,6 +171,11 @@ def softmax_arguments(
 
 def check_score_bias(q: Array, k: Array, v: Array, bias: Array) -> None:
     """Raise unless a bias is (..., n, l), of the dtype of the queries, and broadcasts to the outputs."""
+    if dtype_name(bias) == "bool":
+        raise DTypeError(
+            "score_bias must hold numbers; got bool: a mask of which query sees which key is "
+            "pattern=ka.patterns.from_mask(mask), or a bias of 0 and -inf"
+        )
     check_beside(q, "score_bias", bias)
     lead, pairs = leading(2, q=q, k=k, v=v), (q.shape[-2], k.shape[-2])
     fits = len(lead) >= bias.ndim - 2 >= 0 and tuple(bias.shape[-2:]) == pairs

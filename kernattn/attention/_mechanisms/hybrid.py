@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from operator import index
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -103,6 +102,15 @@ def op_arguments(
     return q, k, v, *specs, scale, plan, within, causal, before, key_mask, segment_ids, near_bias
 
 
+@cache
+def window_of_any_length(window: int) -> Plan:
+    """Return the plan of rows that see the window behind them, where lengths are symbols of a graph.
+
+    Only graphs know it, by its name, and make that of the lengths that they meet.
+    """
+    return Plan("window", window)
+
+
 @lru_cache(maxsize=32)
 def _nothing_exact(n: int) -> Plan:
     """Return the plan of n tokens on which no weight is exact."""
@@ -117,10 +125,10 @@ def packed_arguments(
     Without an exact part no plan follows from the ids, which may be traced.
     """
     check_arrays("qkv", q, k, v, phi=feature_map(phi), key_mask=key_mask, segment_ids=segment_ids)
-    n = index(q.shape[-2])
+    n = q.shape[-2]
     if n != k.shape[-2]:
         raise ShapeError(f"with segment_ids there are as many queries as keys; got n = {n}, l = {k.shape[-2]}")
-    plan = _nothing_exact(n)
+    plan = _nothing_exact(n) if type(n) is int else window_of_any_length(0)
     return op_arguments(q, k, v, phi, plan, plan, False, None, key_mask, segment_ids, None)
 
 

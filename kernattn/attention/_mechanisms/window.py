@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from kernattn.attention._mechanisms.hybrid import (
     run_segments,
     scale_of,
     segment_runs,
+    window_of_any_length,
 )
 from kernattn.attention._mechanisms.window_states import (
     WindowState,
@@ -338,5 +338,6 @@ def _without_masked(ids: Any, mask: Any, tail: Any, history: bool) -> Any:
 
 def window_plan(window: int, n: int, length: int) -> Plan:
     """Return the plan of the last n of so many tokens that see the window behind them."""
-    n, length = index(n), index(length)  # of a size that is a symbol, what it is
+    if type(n) is not int or type(length) is not int:
+        return window_of_any_length(window)
     return local(window - 1, 0).plan(n, length, causal=True) if window else Plan("parts", n, length, ((),))

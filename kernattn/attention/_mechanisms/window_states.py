@@ -116,14 +116,21 @@ def check_window_state(state: Any, phi: FeatureMap, window: int, q: Array, k: Ar
 
 
 def roll(xp: Any, window: int, k: Array, v: Array, mask: Array | None) -> tuple[Array, Array, Array]:
-    """Return the last tokens of k (..., l, d), v and a mask, with absent ones before them where there are too few."""
-    lead, length = leading(2, k=k, v=v), min(window, k.shape[-2])
-    first = k.shape[-2] - length
-    mask = zeros(xp, (length,), xp.int32, k) == 0 if mask is None else mask[..., first:]
-    rows = [xp.broadcast_to(x[..., first:, :], (*lead, length, x.shape[-1])) for x in (k, v)]
-    rows.append(xp.broadcast_to(mask, (*lead, length))[..., None])
-    missing = (zeros(xp, (*lead, window - length, x.shape[-1]), x.dtype, x) for x in rows)
+    """Return the last tokens of k (..., l, d), v and a mask, with absent ones before them where there are too few.
+
+    A number of tokens that is a symbol is not compared: absent ones stand before them all, and what is too much is cut.
+    """
+    lead, length = leading(2, k=k, v=v), k.shape[-2]
+    kept = min(window, length) if type(length) is int else length
+    absent = window - kept if type(length) is int else window
+    first = length - kept
+    mask = zeros(xp, (kept,), xp.int32, k) == 0 if mask is None else mask[..., first:]
+    rows = [xp.broadcast_to(x[..., first:, :], (*lead, kept, x.shape[-1])) for x in (k, v)]
+    rows.append(xp.broadcast_to(mask, (*lead, kept))[..., None])
+    missing = (zeros(xp, (*lead, absent, x.shape[-1]), x.dtype, x) for x in rows)
     last_k, last_v, present = (xp.concat(pair, axis=-2) for pair in zip(missing, rows, strict=True))  # no views
+    if type(length) is not int:
+        last_k, last_v, present = (x[..., length:, :] for x in (last_k, last_v, present))
     return last_k, last_v, present[..., 0]
 
 

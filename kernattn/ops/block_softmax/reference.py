@@ -11,6 +11,7 @@ from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
 from kernattn.ops.block_softmax.far_reference import answer_far_rows, far_rows, hide_unseen
 from kernattn.ops.block_softmax.parts_reference import answer_heads
+from kernattn.ops.block_softmax.whole_reference import answer_whole, are_symbols
 
 BLOCK = 512
 
@@ -27,6 +28,9 @@ def block_softmax(
         key_mask, bias = shown_bias(xp, key_mask, xp.astype(key_bias, dtype, copy=False))
     k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
+    if plan.kind != "parts" and are_symbols(q.shape[-2], k.shape[-2]):
+        out, lse = answer_whole(xp, q, k, v, scale, plan.kind == "causal", key_mask, bias, pairs)
+        return xp.astype(out, out_dtype, copy=False), lse
     if plan.kind == "parts" or not (bias is pairs is None):
         heads = plan.heads or ((dense(q.shape[-2], k.shape[-2], plan.kind == "causal"),),)
         wide = widest(xp, q)

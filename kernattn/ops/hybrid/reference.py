@@ -5,6 +5,7 @@ from typing import Any
 from kernattn._arrays.namespaces import Array, accumulation_dtype, largest, namespace
 from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import PeakedSum
+from kernattn.errors import ParameterError
 from kernattn.ops.block_softmax.reference import block_softmax
 from kernattn.ops.causal import reference as features
 from kernattn.ops.hybrid.join import Map, join
@@ -15,6 +16,11 @@ def hybrid(
     state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, near_bias: Array | None, keep: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the op's outputs."""
+    if plan.kind == "window":
+        raise ParameterError(
+            "array operations of attention with a window, or of packed sequences in which all tokens see all, are made "
+            "for one number of tokens; got a symbol: export with backend=None and a compiled map, or for each length"
+        )
     xp, given = namespace(v=v), v.dtype
     wide = accumulation_dtype(xp, v)
     q, k, v = (xp.astype(x, wide, copy=False) for x in (q, k, v))
