@@ -19,6 +19,7 @@ from kernattn.attention import (
     linear_attention_step,
     patterns,
     softmax_attention,
+    softmax_with_lse,
 )
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, LearntMap, random_features
@@ -39,11 +40,15 @@ def exact_attention(
     """Return exact attention (batch, n, heads, e) of heads (batch, heads, n, d)."""
     if find_layer(key) is not None:
         raise ParameterError("a StateCache needs the attention 'kernattn_favor'; exact attention keeps all keys")
-    call = read_call(module, query, key, value, *args, windows=True, **kwargs)
+    call = read_call(module, query, key, value, *args, exact=True, **kwargs)
     pattern = None if call.window is None else patterns.local(call.window - 1)
     q, k, v, mask = call[:4]
-    out = softmax_attention(q, k, v, scale=call.scale, causal=call.causal, key_mask=mask, pattern=pattern)
-    return give_back(out)
+    how: dict[str, Any] = {"scale": call.scale, "causal": call.causal, "key_mask": mask, "pattern": pattern}
+    if call.sinks is None:
+        return give_back(softmax_attention(q, k, v, **how))
+    out, lse = softmax_with_lse(q, k, v, **how)
+    sinks = call.sinks.to(lse.dtype).reshape(*lse.shape[1:-1], 1)
+    return give_back((out * torch.sigmoid(lse - sinks)[..., None]).to(out.dtype))
 
 
 class Favor:

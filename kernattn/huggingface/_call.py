@@ -8,7 +8,7 @@ from transformers.cache_utils import Cache
 from transformers.utils import output_capturing
 
 from kernattn._arrays.namespaces import refuse_scripts
-from kernattn._runtime.checks import positive_integer
+from kernattn._runtime.checks import positive_integer, shown
 from kernattn.errors import ParameterError
 from kernattn.huggingface._masks import check_length, read_key_mask
 from kernattn.torch._heads import group_heads
@@ -20,7 +20,7 @@ PACKED = (
 UNKNOWN = {
     "softcap": "soft caps on scores",
     "position_bias": "biases of positions",
-    "s_aux": "attention sinks",
+    "s_aux": "attention sinks by features (exact attention, 'kernattn', has them)",
     "head_mask": "masks of heads",
     "cache": "paged caches",
     "cu_seq_lens_q": PACKED,
@@ -42,6 +42,7 @@ class Call(NamedTuple):
     causal: bool
     scale: float
     window: int | None  # tokens that a query sees on a side, its own included
+    sinks: Tensor | None  # (heads,), the score of a key of each head whose value is 0
 
 
 def read_call(
@@ -55,10 +56,11 @@ def read_call(
     is_causal: bool | None = None,
     sliding_window: int | None = None,
     *,
-    windows: bool = False,
+    exact: bool = False,
     **others: Any,
 ) -> Call:
     """Return the call, or raise where it asks for what linear and exact attention of kernattn do not do."""
+    sinks = others.pop("s_aux", None) if exact else None
     if torch.jit.is_tracing():
         refuse_scripts("the query")
     if isinstance(others.get("cache"), Cache):
@@ -86,7 +88,7 @@ def read_call(
                 f"{window}"
             )
         window = sliding_window
-    if window is not None and not windows:
+    if window is not None and not exact:
         raise ParameterError(
             f"sliding_window must be None: features have no window; got {window} from {type(module).__name__} (exact "
             "attention, 'kernattn', has one)"
@@ -101,7 +103,12 @@ def read_call(
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    return Call(*group_heads(query, key, value, kept), causal=is_causal and not alike, scale=scale, window=window)
+    heads = (query.shape[1],)
+    if sinks is not None and (not isinstance(sinks, Tensor) or tuple(sinks.shape) != heads):
+        given = f"shape {tuple(sinks.shape)}" if isinstance(sinks, Tensor) else shown(sinks)
+        raise ParameterError(f"s_aux must be None, or a tensor {heads} of the sinks of heads; got {given}")
+    grouped, causal = group_heads(query, key, value, kept), is_causal and not alike
+    return Call(*grouped, causal=causal, scale=scale, window=window, sinks=sinks)
 
 
 def _weights_are_recorded() -> bool:

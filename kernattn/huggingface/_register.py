@@ -35,8 +35,8 @@ def register(
     ``model.set_attn_implementation("kernattn")`` swaps a model's attention for exact attention by kernattn, and
     "kernattn_favor" for FAVOR+ (Choromanski et al. 2021). The model is not modified, and any other name swaps back.
     Causal and bidirectional attention are served, masks of padded tokens, grouped queries, the caches that grow, and
-    :class:`StateCache`, which does not. "kernattn" serves sliding windows too. Dropout of attention, packed sequences,
-    soft caps, biases of positions, sinks and static caches are refused when a model asks for them. `redraw` of what is
+    :class:`StateCache`, which does not. "kernattn" serves sliding windows and sinks too. Dropout of attention, packed
+    sequences, soft caps, biases of positions and static caches are refused when a model asks. `redraw` of what is
     returned gives all layers fresh features. Models that keep attention of their own, such as Bloom and Falcon, are not
     changed.
 
