@@ -105,10 +105,12 @@ PARTS: dict[str, tuple[Run, ...]] = {
         Run(f"--rounds 7 --cases gated-step --heads {heads} --dim {dim}", 1) for heads, dim in ((8, 64), (32, 128))
     ),
     "halves": _everywhere(
-        f"--rounds 5 --cases {' '.join(name for name in HALVES if 'decode' not in name)}", threads=(1,)
+        f"--rounds 5 --cases {' '.join(name for name in HALVES if name.split('-')[1] not in ('step', 'decode'))}",
+        threads=(1,),
     ),
+    "halves-steps": _everywhere("--rounds 15 --cases half-step-elu1 half-step-favor", threads=(1,)),
     "halves-short": _everywhere(
-        "--rounds 5 --cases half-softmax half-softmax-causal half-causal-elu1 --heads 64 --n 64", threads=(1,)
+        "--rounds 15 --cases half-softmax half-softmax-causal half-causal-elu1 --heads 64 --n 64", threads=(1,)
     ),
     "halves-decode": _everywhere("--rounds 5 --cases half-decode-1 half-decode-16", threads=(1,)),
     "lsh": _everywhere("--rounds 3 --cases lsh", threads=(1,)),
