@@ -20,6 +20,7 @@ from kernattn.sklearn import (
     FeatureRidge,
     FeatureSVC,
     NystromFeatures,
+    PolynomialSketchFeatures,
     RandomFeatures,
 )
 
@@ -109,6 +110,14 @@ def test_targets_beyond_float64_are_named():
         FeatureRidge(lengthscale=1.0, **GIVEN).fit(X, 1e150 * Y, weights)
     with pytest.raises(ParameterError, match="y must be smaller"):
         ka.solvers.kernel_ridge(1e-100 * X, 1e200 * Y, ka.kernels.Polynomial(2), penalty=1e-300, exact=True)
+
+
+@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])
+def test_sketches_beyond_float64_are_infinite_without_a_warning(layout):
+    x = np.array([[1.0, 1e200], [1.0, 2.0]])
+    features = PolynomialSketchFeatures(num_features=2, random_state=0).fit_transform(layout(x))
+    assert np.isinf(features[0]).any()
+    assert np.isfinite(features[1]).all()
 
 
 @pytest.mark.parametrize("made", [FeatureRidge, FeatureGP])

@@ -63,8 +63,9 @@ def _by_blocks(rows: Any, index: NDArray[np.int64], weight: Float64, out: NDArra
             stop = min(high, start + BLOCK)
             sketches = countsketch(rows[start:stop], index, weight, points, room[: stop - start])
             spectra = rfft(sketches)
-            for i in range(1, len(index)):
-                spectra[:, 0] *= spectra[:, i]
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # a thread has its own
+                for i in range(1, len(index)):
+                    spectra[:, 0] *= spectra[:, i]
             parts = spectra[:, 0].view(dtype)  # (rows, 2 (M // 2 + 1))
             if points % 2:
                 parts[:, 1] = parts[:, 0]  # frequency 0 has an imaginary part of 0, which is left out
