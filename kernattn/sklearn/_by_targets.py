@@ -109,7 +109,8 @@ def _of_evidence(kernel: Stationary, ard: bool, seen: _Seen) -> Stationary:
     if _tells_nothing(seen):
         return kernel
     if ard:  # from each column's spread, so that units do not matter
-        spread = seen.rows.std(axis=0)
+        units = units_of(seen.rows)
+        spread = units * (seen.rows / units).std(axis=0)
         spread = np.where(spread > SAME * np.abs(seen.rows).max(axis=0), spread, 1.0)
         begin = np.clip(usual_lengthscale(seen.rows / spread) * spread, *MODERATE)
         kernel = replace(kernel, lengthscale=begin)  # type: ignore[type-var]

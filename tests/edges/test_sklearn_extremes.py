@@ -81,6 +81,27 @@ def test_the_mean_of_targets_with_huge_weights():
     assert process.fit(X, Y + 1e3, shares).y_mean_ == pytest.approx(plain, rel=1e-12)
 
 
+@pytest.mark.parametrize("light", [1e-20, 1e-100, 1e-300])
+@pytest.mark.parametrize("every", [2, 60])
+def test_quantiles_of_rows_of_next_to_no_weight_are_those_without(light, every):
+    """Steps ended at the last that is allowed, in the narrow boxes of such rows, with predictions off by 2 %."""
+    weights = np.where(np.arange(60) % every == 0, light, 1.0)
+    phi = ka.random_features(ka.kernels.Gaussian(), dim=2, num_features=8, rng=0)
+    given = {"loss": "quantile", "penalty": 0.1}
+    fit = ka.solvers.linear_model(X, phi, y=Y, weights=weights, **given)
+    kept = weights == 1
+    without = ka.solvers.linear_model(X[kept], phi, y=Y[kept], **given)
+    assert fit.converged
+    assert fit.iterations <= without.iterations + 2
+    np.testing.assert_allclose(fit.predict(X), without.predict(X), atol=1e-8)
+
+
+def test_a_column_whose_squares_are_beyond_float64_is_no_warning():
+    x = np.column_stack([X, np.full(60, 1e300 / 3)])
+    with pytest.raises(ParameterError, match="must hold numbers up to|must be finite"):
+        FeatureRidge(lengthscale="ard", **GIVEN).fit(x, Y)
+
+
 @pytest.mark.parametrize("margin", [1e300, 1.7e308])
 def test_a_wide_margin_of_targets_that_are_all_alike(margin):
     """Infinity less infinity was each prediction of the second column."""

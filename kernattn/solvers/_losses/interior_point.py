@@ -19,6 +19,7 @@ ITERATIONS = 60
 NEAREST = 1e-13  # of the box, or of the mean residual: no nearer to the bounds, so that many ties do no harm
 ROUNDING = 1e-15  # of the sum: gaps of less are not told from none
 ROUNDS = 20
+LIGHT, MOST = 1e-10, 0.9  # of the weight that this part of rows has at most: of less, a row is next to nothing
 
 
 class Near(NamedTuple):
@@ -37,19 +38,21 @@ class Near(NamedTuple):
 def minimise_pinball(problem: Problem, start: Float64, size: int, tolerance: float, most: int) -> Fit:
     """Return the least point of the pinball sum, from that of a smooth one.
 
-    Rows that are far from the fit keep their sides (Portnoy and Koenker 1997); those that do not come near.
+    Rows that are far from the fit keep their sides (Portnoy and Koenker 1997), and so do those of next to no weight,
+    whose narrow box takes many steps; those that do not come near.
     """
     loss, point = problem.loss, start
     assert isinstance(loss, Quantile)
     low, high = problem.weights * (loss.quantile - 1), problem.weights * loss.quantile
     counted = problem.weights > 0
+    heavy = problem.weights > LIGHT * np.quantile(problem.weights[counted], MOST, method="lower")
     scores = problem.at(point, size).scores
     rest = problem.y - scores
     smooth = problem.weights * np.clip(rest / loss.width, loss.quantile - 1, loss.quantile)
     last = min(max(FEW, MANY * size), len(rest)) - 1
-    closest = np.partition(np.where(counted, np.abs(rest), np.inf), last)
+    closest = np.partition(np.where(heavy, np.abs(rest), np.inf), last)
     reach = max(BANDS * loss.width, float(closest[last]))
-    near = counted & (np.abs(rest) <= reach)
+    near = heavy & (np.abs(rest) <= reach)
     steps = 0
     for _ in range(ROUNDS):
         dual = np.where(near, smooth, np.where(rest > 0, high, low))
@@ -69,7 +72,7 @@ def minimise_pinball(problem: Problem, start: Float64, size: int, tolerance: flo
         if gap <= tolerance * value or not wrong.any() or steps >= most:
             break
         smooth, reach = dual, 2 * reach
-        near |= wrong | (counted & (np.abs(rest) <= reach))
+        near |= wrong | (heavy & (np.abs(rest) <= reach))
     return Fit(point, steps, bool(gap <= tolerance * value))
 
 
