@@ -98,7 +98,7 @@ def test_quantiles_of_rows_of_next_to_no_weight_are_those_without(light, every):
 
 def test_a_column_whose_squares_are_beyond_float64_is_no_warning():
     x = np.column_stack([X, np.full(60, 1e300 / 3)])
-    with pytest.raises(ParameterError, match="must hold numbers up to|must be finite"):
+    with pytest.raises(ParameterError, match="must hold numbers up to"):
         FeatureRidge(lengthscale="ard", **GIVEN).fit(x, Y)
 
 
