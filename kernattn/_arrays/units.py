@@ -9,13 +9,13 @@ from kernattn._arrays.namespaces import Float64
 MODERATE = 2.0**-128, 2.0**128  # sizes of which a product of seven is a float
 
 
-def unit_of(values: Any) -> float:
+def unit_of(values: Any, moderate: tuple[float, float] = MODERATE) -> float:
     """Return a power of four near the largest of some numbers, dense or CSR; 1 where it is moderate.
 
     Neither a division by it rounds, nor its root. Where it is 1 nothing is divided, to the last digit.
     """
     largest = max(float(values.max()), -float(values.min()))
-    if not largest or MODERATE[0] <= largest <= MODERATE[1] or not np.isfinite(largest):
+    if not largest or moderate[0] <= largest <= moderate[1] or not np.isfinite(largest):
         return 1.0
     return float(np.ldexp(1.0, 2 * ((np.frexp(largest)[1] - 1) // 2)))
 

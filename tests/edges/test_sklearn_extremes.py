@@ -71,6 +71,17 @@ def test_huge_weights_are_weights(by):
         np.testing.assert_allclose(FeatureRegressor(**GIVEN, **given).fit(rows, Y, weights).predict(rows), fitted)
 
 
+@pytest.mark.parametrize("by", [1e-20, 1e-6, 1e30])
+@pytest.mark.parametrize("made", [FeatureLogistic, FeatureSVC])
+def test_the_unit_of_weights_leaves_a_choice_of_a_ridge(made, by):
+    """Weights of 1e30 were beyond float32, and probabilities those of chance; others chose another ridge."""
+    fits = (made(lengthscale=1.0, **GIVEN).fit(X, Y > 0, np.full(60, each)) for each in (1.0, by))
+    plain, other = (fit.solution_ for fit in fits)
+    assert other.converged
+    assert other.penalty / by == pytest.approx(plain.penalty, rel=1e-6)
+    np.testing.assert_allclose(other.scores(X), plain.scores(X), atol=1e-2)
+
+
 def test_the_mean_of_targets_with_huge_weights():
     process = FeatureGP(lengthscale=1.0, noise=0.1, amplitude=1.0, **GIVEN)
     plain = process.fit(X, Y + 1e3, np.ones(60)).y_mean_

@@ -33,7 +33,7 @@ from kernattn.solvers._losses.penalty import choose_penalty
 from kernattn.solvers._losses.quasi_newton import ROUGHLY, Fit, Problem, minimise, some_of
 from kernattn.solvers._losses.scored import Scored
 from kernattn.solvers._losses.sweeps import Sweeps, times
-from kernattn.solvers._losses.units import penalty_in_units
+from kernattn.solvers._losses.units import penalty_in_units, unit_of_weights
 
 SMOOTHLY = 1e-4  # tolerance of a quantile's smooth fit
 LOSSES = "huber", "poisson", "quantile", "squared_hinge"
@@ -202,7 +202,7 @@ def linear_model(
         raise ParameterError("weights must not be 0 in all rows")
     for each in targets:
         made.check(each[rows.weights > 0])
-    unit = unit_of(rows.weights)
+    unit = unit_of_weights(rows.weights)
     shares = in_units(rows.weights, unit)
     near = [made.bring_near(each, shares, bool(intercept)) for each in targets]
     if penalty is None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, Float64, frozen, like, to_numpy64
 from kernattn._arrays.plain import quiet
-from kernattn._arrays.units import unit_of
 from kernattn._runtime.checks import boolean, instance_of, positive_integer, positive_number
 from kernattn._runtime.deprecated import old_arguments, old_attribute, old_order, old_positions
 from kernattn._runtime.elsewhere import told_keywords
@@ -24,7 +23,7 @@ from kernattn.solvers._losses.logistic_penalty import hold_out, warn_of_least
 from kernattn.solvers._losses.scored import Scored
 from kernattn.solvers._losses.softmax import Loss, Passes, minimise, origin
 from kernattn.solvers._losses.sweeps import Sweeps
-from kernattn.solvers._losses.units import penalty_in_units
+from kernattn.solvers._losses.units import penalty_in_units, unit_of_weights
 
 
 @final
@@ -158,7 +157,7 @@ def logistic(
         penalty = choice.penalty
     start = origin(phi.num_features_of(next(blocks())[0].shape[1]), len(classes))
     with bar("logistic", progress, unit="pass") as shown_passes:
-        unit = unit_of(rows.weights)
+        unit = unit_of_weights(rows.weights)
         scaled = penalty_in_units(penalty, unit)
         loss = Loss(Passes(rows, classes, unit), len(classes), scaled, bool(intercept), shown_passes, unit)
         point, steps, converged = minimise(loss, start, tolerance, max_iterations)

@@ -9,14 +9,14 @@ from scipy.linalg import eigh
 
 from kernattn._arrays.csr import take_rows
 from kernattn._arrays.namespaces import Array, Float64, to_numpy64
-from kernattn._arrays.units import in_units, unit_of
+from kernattn._arrays.units import in_units
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import features_of
 from kernattn.solvers._digests import FOLDS, digests_of
 from kernattn.solvers._losses.softmax import Coordinates, Labelled, Loss, by_widths, descend, judge, origin
 from kernattn.solvers._losses.sweeps import times
-from kernattn.solvers._losses.units import penalty_of_units
+from kernattn.solvers._losses.units import penalty_of_units, unit_of_weights
 
 ROWS = 4096  # that a choice looks at
 DISTINCT = 25  # rows that differ, below which folds tell nothing
@@ -82,7 +82,7 @@ def hold_out(
     there = np.arange(len(digests)) if shares is None else np.flatnonzero(shares)
     there = np.sort(there[np.argsort(digests[there], kind="stable")[:ROWS]])
     digests, codes = digests[there], np.searchsorted(classes, labels[there])
-    by_weights = 1.0 if shares is None else unit_of(shares)
+    by_weights = 1.0 if shares is None else unit_of_weights(shares)
     weights = np.ones(len(there)) if shares is None else in_units(shares[there], by_weights)
     features = to_numpy64(features_of(phi, take_rows(x, there), backend))
     unit = float(np.einsum("nm,nm,n->", features, features, weights) / weights.sum())

@@ -17,7 +17,7 @@ from kernattn.solvers._losses.logistic_penalty import DISTINCT, ROUGHLY, ROWS, U
 from kernattn.solvers._losses.losses import Loss
 from kernattn.solvers._losses.quasi_newton import NO_SLOPE, Place, Problem, Solve, minimise
 from kernattn.solvers._losses.sweeps import Held
-from kernattn.solvers._losses.units import penalty_of_units
+from kernattn.solvers._losses.units import penalty_of_units, unit_of_weights
 
 STEPS = 30
 HIGH, LOW = 2, -7  # powers of ten between which the penalties are, in units of the features and the loss
@@ -47,7 +47,7 @@ def choose_penalty(
     digests = digests_of(x)
     there = np.flatnonzero(weights)
     there = np.sort(there[np.argsort(digests[there], kind="stable")[:ROWS]])
-    by_weights = unit_of(weights)
+    by_weights = unit_of_weights(weights)
     by_targets = unit_of(np.stack(targets)) if loss.homogeneous else 1.0
     targets = [in_units(y, by_targets) for y in targets]
     digests, shares = digests[there], in_units(weights[there], by_weights)

@@ -2,10 +2,18 @@
 
 import numpy as np
 
+from kernattn._arrays.namespaces import Float64
+from kernattn._arrays.units import unit_of
 from kernattn.errors import ParameterError
 
 LEAST, MOST = 1e-305, 1e290  # penalties of less or more, in these units, give the same fits as these
 FLOATS = np.finfo(np.float64)
+SINGLE = 2.0**-16, 2.0**16  # sizes of weights, of whose products with features float32 holds squares
+
+
+def unit_of_weights(weights: Float64) -> float:
+    """Return a power of four near the largest weight; 1 where float32 takes weights as they are."""
+    return unit_of(weights, SINGLE)
 
 
 def penalty_in_units(penalty: float, weights: float, targets: float = 1.0) -> float:
