@@ -117,6 +117,7 @@ def _draw_field(
     expected = []
     for i, (kind, mine) in enumerate(group(records, *kinds).items()):
         shown = [r for r in mine if not other or any(r[axis] != value for axis, value in other.items())]
+        shown = [r for r in shown if not vector or r[field] is not None]  # by cells that measure it
         if not shown:
             continue
         label = _name(dict(zip(kinds, kind, strict=True))) or None

@@ -10,6 +10,7 @@ from kernattn.studies._presets.fields import draw_fields
 from kernattn.studies._presets.preset import Figure, Preset
 from kernattn.studies._presets.table import PRESETS
 from kernattn.studies._presets.verdict import Verdict
+from kernattn.studies._presets.whole import check_whole
 from kernattn.studies._records import Record, read_config, read_records
 
 
@@ -42,11 +43,15 @@ def read_study(folder: Path) -> Study:
     records, config = read_records(folder), read_config(folder)
     if not records:
         raise ParameterError(f"{folder} holds no record yet: run its study first")
-    name = str(records[0]["study"])
-    ours = (config.get("sweep") or "").startswith("kernattn.")  # any sweep may have the name of a preset
+    name, home = str(config.get("study")), str(config.get("sweep") or "")
+    ours = home.startswith("kernattn.")  # any sweep may have the name of a preset
     preset, cells = PRESETS.get(name) if ours else None, config.get("cells", len(records))
+    check_whole(folder, config, records, preset is None)
     if preset is not None and len(records) < cells:
         raise ParameterError(f"{folder} holds {len(records)} of {cells} cells: run its study again, which goes on")
+    if preset is None:  # cells of a sweep of one's own may measure other fields
+        fields = dict.fromkeys(field for record in records for field in record)
+        records = [{**fields, **record} for record in records]
     return Study(folder, name, preset, config, records)
 
 
