@@ -10,16 +10,19 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 
+from kernattn._arrays.csr import is_sparse
 from kernattn._arrays.namespaces import Array, Float64, like, to_numpy64
 from kernattn._runtime.checks import boolean, positive_integer, positive_number
 from kernattn.kernels import Kernel, Stationary
 from kernattn.sklearn._by_targets import tune_by_evidence, tune_by_landmarks
+from kernattn.sklearn._drawn import without_zeros
 from kernattn.sklearn._inputs import array_beside, check_targets, one_ridge, seed_of
 from kernattn.sklearn._maps import MapEstimator, start_kernel
 from kernattn.sklearn._parameters import check_parameters
 from kernattn.sklearn._ridge import FeatureRidge
 from kernattn.solvers import KernelRidge, kernel_ridge
 from kernattn.solvers._check import widen
+from kernattn.solvers._rows import are_same
 from kernattn.solvers._spectrum import cast_as
 
 LANDMARKS = 512  # on which rows left out choose a ridge
@@ -34,7 +37,7 @@ class ExactKernelRidge(MultiOutputMixin, RegressorMixin, MapEstimator):
     `KernelRidge` without its limit to rows whose kernel matrix fits in memory. Up to 11,585 rows a factor solves the
     system; more, or more than 2,048 where landmarks are asked for, take steps of conjugate gradients, each a product of
     the n x n matrix, of which blocks are held. All is computed in float64, and predictions have the dtype of their
-    rows. The rows are kept, as every prediction reads them.
+    rows. The rows are kept, as every prediction reads them. A weight counts a row that many times.
 
     Parameters
     ----------
@@ -90,27 +93,25 @@ class ExactKernelRidge(MultiOutputMixin, RegressorMixin, MapEstimator):
     warm_start: bool = False
     random_state: Any = None
 
-    @property
-    def _takes_sparse(self) -> bool:
-        return False
-
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit rows X (n, d) with targets y (n,) or (n, c)."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit rows X (n, d), which may be CSR, with targets y (n,) or (n, c); a weight counts a row that many times."""
         check_parameters(self)
         tolerance, steps = positive_number("tol", self.tol), positive_integer("max_iter", self.max_iter)
-        x, y, _ = check_targets(self, X, y, None, reset=True, ensure_min_samples=2)
+        x, y, weights = check_targets(self, X, y, sample_weight, reset=True, ensure_min_samples=2)
+        x, y, weights = without_zeros(x, y, weights)
         ridge = one_ridge(self.ridge)
         number = self.num_landmarks
         if number is not None:
             number = min(positive_integer("num_landmarks", number), x.shape[0])
         before = getattr(self, "solution_", None) if boolean("warm_start", self.warm_start) else None
         seed = seed_of(self.random_state)
-        kernel, mean = self._tune(x, y), y.mean(axis=0)
+        kernel, mean = self._tune(x, y, weights), np.average(y, axis=0, weights=weights)
         fit = kernel_ridge(
             x,
             array_beside(x, y - mean),
             kernel,
-            penalty=_choose_ridge(x, y, kernel, seed) if ridge is None else ridge,
+            penalty=_choose_ridge(x, y, weights, kernel, seed) if ridge is None else ridge,
+            weights=array_beside(x, weights),
             num_landmarks=number,
             method="rpcholesky",
             exact=True,
@@ -133,27 +134,26 @@ class ExactKernelRidge(MultiOutputMixin, RegressorMixin, MapEstimator):
         values = self.solution_.predict(widen(x))
         return cast_as(values + like(self.y_mean_, values), x)
 
-    def _tune(self, x: Array, y: Float64) -> Kernel:
+    def _tune(self, x: Array, y: Float64, weights: Float64 | None) -> Kernel:
         """Return the kernel, with the lengthscale that is given, or that the targets choose."""
-        kernel, how = start_kernel(self.kernel, self.lengthscale, x, None, ("scale", "tune", "ard"))
+        kernel, how = start_kernel(self.kernel, self.lengthscale, x, array_beside(x, weights), ("scale", "tune", "ard"))
         if how == "scale" or not isinstance(kernel, Stationary):
             return kernel
         if how == "ard":
-            return tune_by_evidence(kernel, True, x, y, None, False).kernel or kernel
+            return tune_by_evidence(kernel, True, x, y, weights, False).kernel or kernel
         if how == "tune":
-            return tune_by_landmarks(kernel, x, y, None, False).kernel or kernel
+            return tune_by_landmarks(kernel, x, y, weights, False).kernel or kernel
         return kernel
 
 
-def _choose_ridge(x: Array, y: Float64, kernel: Kernel, seed: int) -> float:
+def _choose_ridge(x: Array, y: Float64, weights: Float64 | None, kernel: Kernel, seed: int) -> float:
     """Return the penalty that ridge regression on landmarks prefers; of several targets, one between theirs."""
     model = FeatureRidge(kernel, num_features=LANDMARKS, estimator="rpcholesky", linear=False, random_state=seed)
-    penalties = model.fit(x, array_beside(x, y)).solution_.penalty
+    penalties = model.fit(x, array_beside(x, y), array_beside(x, weights)).solution_.penalty
     return float(np.exp(np.mean(np.log(penalties))))
 
 
 def _is_of(fit: KernelRidge, x: Array, y: Float64) -> bool:
     """Whether a fit is to these rows and as many columns of targets."""
     columns = y.reshape(len(y), -1).shape[1]
-    weights = fit.weights.reshape(len(fit.points), -1)
-    return weights.shape == (x.shape[0], columns) and np.array_equal(fit.points, to_numpy64(x))
+    return fit._weights.shape == (x.shape[0], columns) and are_same(fit.points, x if is_sparse(x) else to_numpy64(x))

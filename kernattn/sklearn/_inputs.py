@@ -26,9 +26,9 @@ def check_rows(estimator: Any, x: Any, *y: Any, **options: Any) -> Any:
     sparse = "csr" if estimator._takes_sparse else False
     if is_sparse(x) and not sparse:
         raise TypeError(
-            "Sparse rows are not for exact fits, learned metrics, landmarks by 'kmeans', precomputed kernels or "
-            "kernels that are functions of your own. For these make them dense: X.toarray(), or fewer columns by "
-            "scikit-learn's TruncatedSVD"
+            "Sparse rows are not for learned metrics, landmarks by 'kmeans', precomputed kernels or kernels that are "
+            "functions of your own. For these make them dense: X.toarray(), or fewer columns by scikit-learn's "
+            "TruncatedSVD"
         )
     return validate_data(estimator, x, *y, dtype=_floats(x), accept_sparse=sparse, **options)
 

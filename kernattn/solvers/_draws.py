@@ -35,8 +35,8 @@ from kernattn.kernels import Kernel, Product, Scaled, Sum
 from kernattn.kernels._pullbacks import pull
 from kernattn.solvers._check import check_map_takes, widen
 from kernattn.solvers._exact import solve_on_rows
-from kernattn.solvers._kernel_ridge import check_and_copy
 from kernattn.solvers._posterior import Posterior
+from kernattn.solvers._rows import check_and_copy
 from kernattn.solvers._spectrum import BLOCK, cast_as, project
 
 FEATURES = 2048  # of a prior that is not given

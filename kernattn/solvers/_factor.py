@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from kernattn._arrays.namespaces import Float64
 from kernattn.errors import ParameterError
 from kernattn.kernels import Kernel
 from kernattn.solvers._conjugate_gradients import Operator
@@ -24,12 +25,15 @@ def pays(n: int, c: int) -> bool:
     return n <= FEW + EACH * c and n * n <= HELD
 
 
-def invert_on_rows(kernel: Kernel | Eased, rows: Float64, penalty: float) -> Operator | None:
-    """Return the product with the inverse of K + lambda; None where lambda is below rounding."""
+def invert_on_rows(kernel: Kernel | Eased, rows: Any, penalty: float, roots: Any = 1.0) -> Operator | None:
+    """Return the product with the inverse of R K R + lambda, R of roots (n, 1); None where lambda is below rounding."""
     matrix = kernel(rows)
     if not np.isfinite(matrix.diagonal()).all():
         raise ParameterError("x must have a kernel matrix that float64 holds; it has infinite entries, or NaN")
-    matrix[np.diag_indices(len(rows))] += penalty
+    if isinstance(roots, np.ndarray):
+        matrix *= roots
+        matrix *= roots.T
+    matrix[np.diag_indices(len(matrix))] += penalty
     try:
         factor = cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
     except np.linalg.LinAlgError:

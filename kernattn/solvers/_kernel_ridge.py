@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from kernattn._arrays.csr import is_sparse, numbers_of
 from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import (
     Array,
@@ -31,16 +32,16 @@ from kernattn._runtime.deprecated import old_attribute
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.random import RNG, generator
-from kernattn.errors import DTypeError, ParameterError, ShapeError
+from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import LANDMARKS, Nystrom
-from kernattn.features._data import checked_data
 from kernattn.features._nystrom.choose import choose_points
 from kernattn.kernels import Kernel
-from kernattn.solvers._check import check_beside, check_finite, widen
+from kernattn.solvers._check import widen
 from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_gradients, units_of
 from kernattn.solvers._eased import Eased, ease
 from kernattn.solvers._factor import HELD, invert_on_rows, pays
 from kernattn.solvers._landmark_sums import Landmarks, pivot, sum_rows
+from kernattn.solvers._rows import are_same, check_and_copy, freeze, weigh
 from kernattn.solvers._spectrum import cast_as
 from kernattn.solvers._targets import OfTargets
 
@@ -61,8 +62,8 @@ class KernelRidge(OfTargets):
     ----------
     kernel : Kernel
         The kernel.
-    points : (m, d) numpy.ndarray
-        The points p, float64: the landmarks, or all rows where the fit is exact.
+    points : (m, d) numpy.ndarray or CSR matrix
+        The points p, float64: the landmarks, or all rows whose weight is not 0 where the fit is exact.
     landmarks : (m, d) numpy.ndarray
         The landmarks; of an exact fit, those of the preconditioner, and all rows where a factor is it.
     penalty : float
@@ -74,8 +75,8 @@ class KernelRidge(OfTargets):
     """
 
     kernel: Kernel
-    points: Float64
-    landmarks: Float64
+    points: Any
+    landmarks: Any
     penalty: float
     residuals: Float64
     converged: bool
@@ -88,7 +89,7 @@ class KernelRidge(OfTargets):
         """Return the sizes, and whether it converged."""
         state = "converged" if self.converged else "NOT converged"
         steps = f"{state} after {self.iterations} iterations"
-        return f"KernelRidge({len(self.points)} points, penalty={self.penalty:g}, {steps}, {self.kernel!r})"
+        return f"KernelRidge({self.points.shape[0]} points, penalty={self.penalty:g}, {steps}, {self.kernel!r})"
 
     @property
     def iterations(self) -> int:
@@ -102,9 +103,12 @@ class KernelRidge(OfTargets):
 
     @outside_graphs
     def predict(self, x: Array) -> Array:
-        """Return predictions f(x) of rows (n, d), (n,) or (n, c) in the dtype of x."""
-        namespace(x=x)
-        check_floating("x", x)
+        """Return predictions f(x) of rows (n, d), (n,) or (n, c) in the dtype of x; rows may be CSR."""
+        namespace(x=numbers_of(x))
+        check_floating("x", numbers_of(x))
+        if is_sparse(x) or is_sparse(self.points):
+            rows = widen(x) if is_sparse(x) else to_numpy64(x)
+            return self._shape(cast_as(self.kernel.matmul(rows, self.points, self._weights), x))
         rows = widen(x)
         xp = namespace(x=rows)
         points, weights = (constant(xp, a, rows.dtype, rows) for a in (self.points, self._weights))
@@ -119,6 +123,7 @@ def kernel_ridge(
     kernel: Kernel,
     *,
     penalty: float,
+    weights: Array | None = None,
     num_landmarks: int | None = None,
     landmarks: Array | None = None,
     phi: Nystrom | None = None,
@@ -153,19 +158,25 @@ def kernel_ridge(
     landmarks that is given, or landmarks, are taken at any number of rows from 2,049 on; up to there, the factor takes
     less time. The smaller the penalty, the more steps; more landmarks make them fewer.
 
+    With weights :math:`s_i` rows count that often: :math:`(K + \lambda\, \mathrm{diag}(1 / s)) w = y`, of those whose
+    weight is not 0. The rows may be a CSR matrix, of which a block at a time is made dense.
+
     The penalty is on the sum over rows, as in `ridge`, where Falkon's lambda is on the mean: n times that. Targets
     should be centred, as there is no intercept.
 
     Parameters
     ----------
     x : (n, d) array
-        Rows.
+        Rows; with `exact` also a CSR matrix of SciPy.
     y : (n,) or (n, c) array
         Targets, of a real floating dtype.
     kernel : Kernel
         The kernel.
     penalty : float
         The penalty lambda, above the rounding of the sums.
+    weights : (n,) array, optional
+        Weights of the rows, 0 or more, of a fit with `exact`: how often each counts. On
+        landmarks, `moments` takes them.
     num_landmarks : int, optional
         The number m of landmarks, chosen by `method`. Exactly one of this, `landmarks` and `phi` is given; none will
         do where the fit is exact.
@@ -205,49 +216,41 @@ def kernel_ridge(
     positive_integer("max_iterations", max_iterations)
     exact = boolean("exact", exact)
     has_bar("kernel_ridge", progress)  # else what it lacks shows after the choice of landmarks
-    rows, targets = check_and_copy(x, y)
+    if not exact and (weights is not None or is_sparse(x)):
+        what = "weights" if weights is not None else "a CSR matrix x"
+        raise ParameterError(f"{what} must come with exact=True; on landmarks, moments and ridge take it")
+    rows, targets = check_and_copy(x, y, sparse=exact)
+    rows, targets, roots = weigh(rows, targets, weights)
     source = generator(rng)
     given = num_landmarks, landmarks, phi
-    _check_landmarks(given, len(rows), exact)
+    _check_landmarks(given, rows.shape[0], exact)
     one_of("method", method, LANDMARKS)
     begin = None if start is None else _check_start(start, rows, targets, exact)
     eased = ease(kernel, rows)
-    inner, begin = penalty / eased.unit, None if begin is None else begin * eased.unit
-    inverse = _invert_by_factor(eased, rows, targets.shape[1], inner, given) if exact else None
-    chosen, pivoted = frozen(rows), None
+    inner, begin = penalty / eased.unit, None if begin is None else begin * eased.unit / roots
+    inverse = _invert_by_factor(eased, rows, targets.shape[1], inner, given, roots) if exact else None
+    chosen, pivoted = freeze(rows), None
     if inverse is None:
-        if start is not None and _is_free(given) and len(start.landmarks) < len(rows):
+        if start is not None and _is_free(given) and start.landmarks.shape[0] < rows.shape[0]:
             given = None, start.landmarks, None
         chosen, pivoted = _choose_landmarks(eased, rows, given, method, source)
     with bar("kernel_ridge", progress, unit="iteration", total=max_iterations) as shown_iterations:
         stop = Stop(tolerance, max_iterations, shown_iterations)
         if pivoted is not None and exact:
-            inverse = _precondition_rows(eased, pivoted, rows, inner)
+            inverse = _precondition_rows(eased, pivoted, rows, inner, roots)
         if inverse is not None:
-            weights, residuals, converged = _solve_on_rows(eased, rows, targets, inner, inverse, stop, begin)
+            found, residuals, converged = _solve_on_rows(eased, rows, targets, inner, inverse, stop, begin, roots)
+            found = roots * found
         else:
             assert pivoted is not None
-            solved = _solve_on_landmarks(eased, pivoted, rows, targets, inner, stop, source)
-            weights, residuals, converged = solved
+            found, residuals, converged = _solve_on_landmarks(eased, pivoted, rows, targets, inner, stop, source)
     with np.errstate(over="ignore"):
-        weights = weights / eased.unit
-    if not np.isfinite(weights).all():
+        found = found / eased.unit
+    if not np.isfinite(found).all():
         raise ParameterError("y must be smaller, or the penalty larger: weights of the points are beyond float64")
-    points = frozen(rows) if exact else chosen
-    fields = (kernel, points, chosen, penalty, frozen(residuals), converged, frozen(weights))
+    points = freeze(rows) if exact else chosen
+    fields = (kernel, points, chosen, penalty, frozen(residuals), converged, frozen(found))
     return KernelRidge(*fields, y.ndim == 1)
-
-
-def check_and_copy(x: Array, y: Array) -> tuple[Float64, Float64]:
-    """Return rows (n, d) and targets (n, c), copies in float64 on the host."""
-    namespace(x=x, y=y)
-    if x.ndim != 2:
-        raise ShapeError(f"x must be (n, d); got shape {tuple(x.shape)}")
-    check_floating("x", x)
-    check_beside("y", y, x.shape[0], columns=True)
-    for name, array in (("x", x), ("y", y)):
-        check_finite(name, array)
-    return checked_data(x, name="x"), to_numpy64(y).reshape(x.shape[0], -1)
 
 
 def _check_landmarks(given: Given, n: int, exact: bool) -> None:
@@ -263,12 +266,12 @@ def _check_landmarks(given: Given, n: int, exact: bool) -> None:
         raise ParameterError(f"num_landmarks must be at most the {n} rows; got {shown(given[0])}")
 
 
-def _check_start(start: KernelRidge, rows: Float64, targets: Float64, exact: bool) -> Float64:
+def _check_start(start: KernelRidge, rows: Any, targets: Float64, exact: bool) -> Float64:
     """Return the weights of a fit to these rows, (n, c)."""
     instance_of("start", start, KernelRidge)
     if not exact:
         raise ParameterError("start is for exact=True: on landmarks, sums need no start")
-    if start._weights.shape != targets.shape or not np.array_equal(start.points, rows):
+    if start._weights.shape != targets.shape or not are_same(start.points, rows):
         raise ParameterError(f"start must be a fit to these rows and as many columns of targets; got {start!r}")
     return start._weights
 
@@ -278,14 +281,14 @@ def _is_free(given: Given) -> bool:
     return all(each is None for each in given)
 
 
-def _invert_by_factor(kernel: Eased, rows: Float64, c: int, penalty: float, given: Given) -> Operator | None:
+def _invert_by_factor(kernel: Eased, rows: Any, c: int, penalty: float, given: Given, roots: Any) -> Operator | None:
     """Return the inverse by a factor of the matrix: without landmarks, or of so few rows that it takes less time."""
-    asked = _is_free(given)
-    if asked and len(rows) ** 2 > HELD:
+    asked, n = _is_free(given), rows.shape[0]
+    if asked and n**2 > HELD:
         return None
-    if not asked and (given[0] is None or not pays(len(rows), c)):
+    if not asked and (given[0] is None or not pays(n, c)):
         return None
-    inverse = invert_on_rows(kernel, rows, penalty)
+    inverse = invert_on_rows(kernel, rows, penalty, roots)
     if asked and inverse is None:
         raise ParameterError(
             f"penalty must be above the rounding of the kernel's matrix; got {penalty * kernel.unit:g}"
@@ -294,11 +297,11 @@ def _invert_by_factor(kernel: Eased, rows: Float64, c: int, penalty: float, give
 
 
 def _choose_landmarks(
-    eased: Eased, rows: Float64, given: Given, method: str, rng: np.random.Generator
+    eased: Eased, rows: Any, given: Given, method: str, rng: np.random.Generator
 ) -> tuple[Float64, Landmarks]:
     """Return a number of landmarks, landmarks, those of a map, or else as many as rows ask for, and their pivots."""
     num_landmarks, landmarks, phi = given
-    kernel, cutoff = eased.kernel, 0.0
+    kernel, cutoff, n = eased.kernel, 0.0, rows.shape[0]
     if phi is not None:
         instance_of("phi", phi, Nystrom)
         if phi.kernel != kernel or phi.dim != rows.shape[1]:
@@ -308,8 +311,8 @@ def _choose_landmarks(
         if not getattr(landmarks, "ndim", 0):
             raise DTypeError(f"landmarks must be points (m, d) or indices (m,); got {shown(landmarks)}")
     elif num_landmarks is None:
-        num_landmarks, method = min(int(OWN * len(rows) ** 0.5), MOST, len(rows)), "rpcholesky"
-        rows = rows[np.sort(rng.choice(len(rows), min(AMONG * num_landmarks, len(rows)), replace=False))]
+        num_landmarks, method = min(int(OWN * n**0.5), MOST, n), "rpcholesky"
+        rows = rows[np.sort(rng.choice(n, min(AMONG * num_landmarks, n), replace=False))]
     points, matrix = choose_points(rows, kernel, num_landmarks, method, landmarks, rng)
     return frozen(points), pivot(points, matrix if eased.unit == 1 else matrix / eased.unit, cutoff)
 
@@ -347,14 +350,14 @@ def _solve_on_landmarks(
     return landmarks.weights_of(v) * units, residuals, converged
 
 
-def _precondition_rows(kernel: Eased, landmarks: Landmarks, rows: Float64, penalty: float) -> Operator:
-    """Return the product with (Phi Phi^T + lambda)^-1 = (1 - Phi (Phi^T Phi + lambda)^-1 Phi^T) / lambda."""
-    points = landmarks.points
-    sums, _ = sum_rows(kernel, landmarks, rows, np.zeros((len(rows), 0)), penalty)
+def _precondition_rows(kernel: Eased, landmarks: Landmarks, rows: Any, penalty: float, roots: Any) -> Operator:
+    """Return the product with (F F^T + lambda)^-1 = (1 - F (F^T F + lambda)^-1 F^T) / lambda, F = R Phi."""
+    points, n = landmarks.points, rows.shape[0]
+    sums, _ = sum_rows(kernel, landmarks, rows, np.zeros((n, 0)), penalty, roots=roots)
 
     def precondition(r: Float64) -> Float64:
-        inner = sums.precondition(landmarks.onto(kernel.matmul(points, rows, r)))
-        near: Float64 = kernel.matmul(rows, points, landmarks.weights_of(inner)[landmarks.order])
+        inner = sums.precondition(landmarks.onto(kernel.matmul(points, rows, roots * r)))
+        near: Float64 = roots * kernel.matmul(rows, points, landmarks.weights_of(inner)[landmarks.order])
         return (r - near) / penalty
 
     return precondition
@@ -362,17 +365,18 @@ def _precondition_rows(kernel: Eased, landmarks: Landmarks, rows: Float64, penal
 
 def _solve_on_rows(
     kernel: Eased,
-    rows: Float64,
+    rows: Any,
     targets: Float64,
     penalty: float,
     precondition: Operator,
     stop: Stop,
     start: Float64 | None,
+    roots: Any,
 ) -> tuple[Float64, Float64, bool]:
-    """Solve (K + lambda) w = y."""
+    """Solve (R K R + lambda) u = R y."""
 
     def product(v: Float64) -> Float64:
-        sums: Float64 = kernel.matmul(rows, None, v)
+        sums: Float64 = roots * kernel.matmul(rows, None, roots * v)
         return sums + penalty * v
 
     return conjugate_gradients(product, targets, precondition, stop, start)

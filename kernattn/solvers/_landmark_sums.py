@@ -11,7 +11,7 @@ at 2 n m flops for each landmark that is taken off.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,13 +117,22 @@ class Sums(NamedTuple):
 
 
 def sum_rows(
-    kernel: Eased, landmarks: Landmarks, rows: Float64, targets: Float64, penalty: float, scale: float = 1.0
+    kernel: Eased,
+    landmarks: Landmarks,
+    rows: Any,
+    targets: Float64,
+    penalty: float,
+    scale: float = 1.0,
+    roots: Any = 1.0,
 ) -> tuple[Sums, Float64]:
-    """Return the system of sums over rows, times `scale`, and B (r, c) of the targets (n, c) in its coordinates."""
-    rank = len(landmarks.lower)
-    taken, inner = _choose_taken(landmarks, scale * len(rows), penalty)
+    """Return the system of sums over rows, times `scale`, and B (r, c) of the targets (n, c) in its coordinates.
+
+    Rows count by their `roots` (n, 1), squared, if they have any.
+    """
+    rank, counted = len(landmarks.lower), np.broadcast_to(roots, (rows.shape[0], 1))
+    taken, inner = _choose_taken(landmarks, scale * float(np.sum(counted**2)), penalty)
     while True:
-        gram, cross = _add_rows(kernel, landmarks, rows, targets, taken)
+        gram, cross = _add_rows(kernel, landmarks, rows, targets, taken, counted)
         if scale != 1:
             gram *= scale
         squares = gram.diagonal().copy()
@@ -168,7 +177,7 @@ def _magnified(landmarks: Landmarks, taken: int) -> Float64:
 
 
 def _add_rows(
-    kernel: Eased, landmarks: Landmarks, rows: Float64, targets: Float64, taken: int
+    kernel: Eased, landmarks: Landmarks, rows: Any, targets: Float64, taken: int, roots: Float64
 ) -> tuple[Float64, Float64]:
     """Return the upper triangle of F^T F, and F^T y."""
     points, lower = landmarks.points, landmarks.lower
@@ -176,8 +185,10 @@ def _add_rows(
     gram, cross = np.zeros((rank, rank), order="F"), np.zeros((rank, targets.shape[1]))
     first, below = lower[:taken, :taken], np.zeros((rank, taken), order="F")
     below[taken:] = lower[taken:, :taken]
-    for here in strips(len(rows), max(1, min(ROWS, NUMBERS // rank))):
-        block = kernel(rows[here], points).T
+    weighted = bool(np.any(roots != 1))
+    for here in strips(rows.shape[0], max(1, min(ROWS, NUMBERS // rank))):
+        block = kernel(rows[here], points)
+        block = (roots[here] * block if weighted else block).T
         if taken:
             own = solve_triangular(first, block[:taken], lower=True, check_finite=False)
             if taken < rank:

@@ -20,8 +20,8 @@ from kernattn.kernels import Gaussian, Stationary, usual_lengthscale
 from kernattn.kernels._pullbacks import PULLBACKS, pull
 from kernattn.solvers._check import check_beside, check_finite, refuse
 from kernattn.solvers._digests import digests_of, distinct
-from kernattn.solvers._kernel_ridge import check_and_copy
 from kernattn.solvers._ridge import Ridge, choose
+from kernattn.solvers._rows import check_and_copy
 from kernattn.solvers._spectrum import BLOCK
 from kernattn.solvers._sums import moments
 

@@ -128,8 +128,31 @@ def test_arguments_are_judged_before_any_work(given, error, words, monkeypatch):
         ExactKernelRidge(**given).fit(X, Y)
 
 
+@pytest.mark.parametrize("given", [GIVEN, {"lengthscale": "tune", "random_state": 0}])
+def test_a_weight_is_so_many_copies(given):
+    counts = np.random.default_rng(2).integers(0, 3, len(X))
+    copies = np.repeat(np.arange(len(X)), counts)
+    one = ExactKernelRidge(**given).fit(X, Y, sample_weight=counts)
+    other = ExactKernelRidge(**given).fit(X[copies], Y[copies])
+    np.testing.assert_allclose(one.y_mean_, other.y_mean_)
+    assert one.kernel_.lengthscale == pytest.approx(other.kernel_.lengthscale)
+    np.testing.assert_allclose(one.solution_.penalty, other.solution_.penalty, rtol=1e-6)
+    np.testing.assert_allclose(one.predict(NEW), other.predict(NEW), atol=1e-6)
+
+
+@pytest.mark.parametrize("given", [GIVEN, {"kernel": "tanimoto", "ridge": 0.1}, {"random_state": 0}])
+def test_sparse_rows_are_the_dense_ones(given):
+    x, new = np.abs(X), np.abs(NEW)
+    rows, weights = sparse.csr_array(x), np.random.default_rng(2).random(len(X))
+    dense = ExactKernelRidge(**given, warm_start=True).fit(x, Y, sample_weight=weights)
+    model = ExactKernelRidge(**given, warm_start=True).fit(rows, Y, sample_weight=weights)
+    for some in (new, sparse.csr_array(new)):
+        np.testing.assert_allclose(model.predict(some), dense.predict(new), atol=1e-8)
+    assert model.fit(rows, Y, sample_weight=weights).solution_.residuals[0].max() < 1e-3
+
+
 def test_what_is_refused():
-    with pytest.raises(TypeError, match="Sparse rows are not for exact fits"):
-        ExactKernelRidge(**GIVEN).fit(sparse.csr_array(X), Y)
+    with pytest.raises(ParameterError, match="sample_weight must be zero or more"):
+        ExactKernelRidge(**GIVEN).fit(X, Y, sample_weight=-np.ones(len(X)))
     with pytest.raises(TypeError, match="that is ridge here"):
         ExactKernelRidge(alpha=1.0)

@@ -194,7 +194,7 @@ def choose_points(
     """Return the landmarks (m, d) that `nystrom` takes, and their matrix, without its eigenvalues."""
     gram = Gram(kernel, rows)
     chosen = _choose_or_take(gram, num_landmarks, method, landmarks, None, rng).landmarks
-    return (rows[chosen] if chosen.ndim == 1 else chosen), _matrix_of(gram, chosen)
+    return (_dense(rows[chosen]) if chosen.ndim == 1 else chosen), _matrix_of(gram, chosen)
 
 
 def _choose_or_take(
