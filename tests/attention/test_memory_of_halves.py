@@ -1,4 +1,4 @@
-"""A call on arrays of 16 bits takes no more memory than one of float32: no array is widened or rounded as a whole."""
+"""Calls on arrays of 16 bits take no more memory than those on float32: no array is widened or rounded as a whole."""
 
 import gc
 import tracemalloc
