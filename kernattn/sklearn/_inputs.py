@@ -22,6 +22,9 @@ LOWEST = 1e-5  # of the features' mean squared norm: where less noise than that 
 def check_rows(estimator: Any, x: Any, *y: Any, **options: Any) -> Any:
     """Check rows, and targets if given, as scikit-learn does; return float32 and float64 rows as they are, others as
     float64.
+
+    They come row by row: sums over columns in another order differ in their last digits, by which landmarks of turned
+    rows are chosen.
     """
     sparse = "csr" if estimator._takes_sparse else False
     if is_sparse(x) and not sparse:
@@ -30,7 +33,7 @@ def check_rows(estimator: Any, x: Any, *y: Any, **options: Any) -> Any:
             "functions of your own. For these make them dense: X.toarray(), or fewer columns by scikit-learn's "
             "TruncatedSVD"
         )
-    return validate_data(estimator, x, *y, dtype=_floats(x), accept_sparse=sparse, **options)
+    return validate_data(estimator, x, *y, dtype=_floats(x), order="C", accept_sparse=sparse, **options)
 
 
 def is_named(value: Any, *names: str) -> bool:

@@ -200,3 +200,14 @@ def test_a_parameter_is_refused_before_any_work(made, name, monkeypatch):
     given = {name: WRONG[name]} | ({"lengthscale": 1.0} if name == "estimator" else {})
     with pytest.raises(ParameterError, match=f"{name} must"):
         made(**given).fit(X, Y > 0 if is_classifier(made()) else Y)
+
+
+def test_rows_in_any_order_of_memory_have_one_fit():
+    """Turned rows of a learned metric differed in their last digits, and landmarks are chosen by these."""
+    x = np.random.default_rng(0).standard_normal((300, 9))
+    y = np.sin(x[:, 0]) * x[:, 1] + 0.1 * x[:, 2]
+    models = [
+        FeatureRidge(metric="learned", num_features=40, ridge=1.0, random_state=0).fit(rows, y)
+        for rows in (x, np.asfortranarray(x))
+    ]
+    np.testing.assert_array_equal(models[1].predict(x), models[0].predict(x))
