@@ -41,9 +41,13 @@ def test_solutions_by_three_diagonals(size, kind, unit):
     found = tridiagonal(unit * matrix)
     most = np.linalg.eigvalsh(matrix)[-1]
     assert found.largest == pytest.approx(unit * most, rel=1e-13)
+    assert found.largest <= found.bound * (1 + 1e-13) <= 3.01 * found.largest
     penalties = most * np.array([10.0, 1e-2, 1e-16])  # of low rank, the last is less than rounding
     solved = found.solve(found.turn(b), unit * penalties)
     assert solved.shape == (size, 3, 3)
+    logs = found.solve_and_measure(found.turn(b), unit * penalties)[1]
+    shifted = np.linalg.eigvalsh(matrix)[:, None] + penalties[:2]
+    np.testing.assert_allclose(logs[:2], np.log(shifted).sum(axis=0) + size * np.log(unit), rtol=1e-9, atol=1e-9 * size)
     for i, penalty in enumerate(penalties[:2]):
         wanted = np.linalg.solve(matrix + penalty * np.eye(size), b)
         np.testing.assert_allclose(
