@@ -144,8 +144,10 @@ def check_floating(name: str, array: Array) -> str:
 
 
 def hint_at_columns(array: Array) -> str:
-    """Return a hint, after a colon, at what to make of the text and the dates of a table; empty for numbers."""
+    """Return a hint, after a colon, at what to make of text, dates and the bits of a file; empty for numbers."""
     kind = getattr(array.dtype, "kind", None)
+    if dtype_name(array) == "|V2":
+        return ": numpy.load gives bfloat16 as its bits, whose .view(ml_dtypes.bfloat16) has the numbers"
     if kind in ("M", "m"):
         return ": days are times less a first one, divided by numpy.timedelta64(1, 'D')"
     if kind in ("O", "S", "T", "U"):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, namespace, without_warnings
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, without_warnings
 from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import ShapeError
 from kernattn.metrics._check import check_filled, count_redraws, scale_back, scale_down
@@ -107,6 +107,8 @@ def attention_kl(estimate: Array, exact: Array) -> Array:
         raise ShapeError(
             f"estimate and exact must have one shape (..., n, l); got {tuple(estimate.shape)} and {tuple(exact.shape)}"
         )
+    dtype = estimate.dtype
+    estimate, exact = (xp.astype(x, accumulation_dtype(xp, x), copy=False) for x in (estimate, exact))
     seen = exact > 0
     hidden = seen & (estimate <= 0)
     p = xp.where(seen, exact, xp.ones_like(exact))
@@ -114,7 +116,8 @@ def attention_kl(estimate: Array, exact: Array) -> Array:
     quotient = p / q
     log = xp.where(xp.isinf(quotient), xp.log(p) - xp.log(q), xp.log(quotient))
     total = xp.sum(xp.where(seen, p * log, xp.zeros_like(p)), axis=-1)
-    return xp.where(xp.any(hidden, axis=-1), xp.full_like(total, xp.inf), total)
+    total = xp.where(xp.any(hidden, axis=-1), xp.full_like(total, xp.inf), total)
+    return xp.astype(total, dtype, copy=False)
 
 
 @without_warnings

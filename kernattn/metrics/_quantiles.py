@@ -7,7 +7,7 @@ from math import ceil, floor
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernattn._arrays.namespaces import Array, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn._runtime.checks import array_of, positive_integer, shown
 from kernattn._runtime.deprecated import old_positions
 from kernattn._runtime.lazy_scipy import special
@@ -76,9 +76,10 @@ def quantile_and_ci(samples: Array, probability: float, *, confidence: float = 0
         )
     ordered = xp.sort(samples, axis=0)
     place = probability * (count - 1)
-    left, right = ordered[floor(place), ...], ordered[ceil(place), ...]
+    wide = accumulation_dtype(xp, samples)
+    left, right = (xp.astype(ordered[rank(place), ...], wide, copy=False) for rank in (floor, ceil))
     share = place - floor(place)
-    value = xp.where(left == right, left, (1 - share) * left + share * right)
+    value = xp.astype(xp.where(left == right, left, (1 - share) * left + share * right), samples.dtype, copy=False)
     return Interval(value, ordered[j - 1, ...], ordered[k - 1, ...])
 
 

@@ -1,0 +1,54 @@
+"""Arrays of 16 bits: sums in their own format, formats that files do not name, and numbers beside them."""
+
+import io
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import kernattn as ka
+from kernattn.errors import DTypeError
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+UNITS = {np.dtype(np.float16): 2.0**-11, BFLOAT16: 2.0**-8}  # half the gap between 1 and the next number
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@pytest.mark.parametrize("dtype", UNITS, ids=str)
+def test_divergence_over_many_keys(dtype):
+    """tensorflow/tensorflow#115731: sums of bfloat16 stayed in it. So did those of attention_kl: 24% off."""
+    scores = normal(3, 4000)
+    weights = [
+        np.exp(x) / np.sum(np.exp(x), axis=-1, keepdims=True) for x in (scores, scores + normal(3, 4000, seed=1))
+    ]
+    estimate, exact = (x.astype(dtype) for x in weights)
+    found = ka.metrics.attention_kl(estimate, exact)
+    assert found.dtype == dtype
+    wanted = ka.metrics.attention_kl(estimate.astype(np.float64), exact.astype(np.float64))
+    assert_allclose(found.astype(np.float64), wanted, rtol=1.1 * UNITS[dtype])
+
+
+@pytest.mark.parametrize("dtype", UNITS, ids=str)
+def test_quantiles_have_one_dtype(dtype):
+    """jax-ml/ml_dtypes#189: with NumPy 2 a number times bfloat16 is float32. Quantiles were, but not their ends."""
+    samples = (300 + 5 * normal(60, 3)).astype(dtype)
+    value, low, high = ka.metrics.quantile_and_ci(samples, 0.9, confidence=0.9)
+    assert value.dtype == low.dtype == high.dtype == dtype
+    wanted = np.quantile(samples.astype(np.float64), 0.9, axis=0)
+    assert_allclose(value.astype(np.float64), wanted, rtol=1.1 * UNITS[dtype])
+
+
+def test_bfloat16_that_numpy_saved():
+    """jax-ml/ml_dtypes#41: files of NumPy forget bfloat16, and load its bits. The refusal did not say what they are."""
+    file = io.BytesIO()
+    np.save(file, normal(4, 3).astype(BFLOAT16))
+    file.seek(0)
+    rows = np.load(file)
+    with pytest.raises(DTypeError, match=r"got \|V2: numpy.load gives bfloat16 as its bits, whose .view"):
+        ka.kernels.Gaussian()(rows)
+    assert_allclose(np.diagonal(ka.kernels.Gaussian()(rows.view(BFLOAT16))).astype(np.float32), 1)
