@@ -21,7 +21,7 @@ LOWEST = 1e-5  # of the features' mean squared norm: where less noise than that 
 
 def check_rows(estimator: Any, x: Any, *y: Any, **options: Any) -> Any:
     """Check rows, and targets if given, as scikit-learn does; return float32 and float64 rows as they are, others as
-    float64.
+    float64, and so targets in bfloat16.
 
     They come row by row: sums over columns in another order differ in their last digits, by which landmarks of turned
     rows are chosen.
@@ -33,7 +33,8 @@ def check_rows(estimator: Any, x: Any, *y: Any, **options: Any) -> Any:
             "functions of your own. For these make them dense: X.toarray(), or fewer columns by scikit-learn's "
             "TruncatedSVD"
         )
-    return validate_data(estimator, x, *y, dtype=_floats(x), order="C", accept_sparse=sparse, **options)
+    given = map(_widened, (x, *y))
+    return validate_data(estimator, *given, dtype=_floats(x), order="C", accept_sparse=sparse, **options)
 
 
 def is_named(value: Any, *names: str) -> bool:
@@ -156,6 +157,14 @@ def seed_of(random_state: Any) -> int:
 def _on_host(array: Any) -> Any:
     """Return labels as NumPy's; numbers of other libraries go through float64."""
     return array if isinstance(array, np.ndarray) else to_numpy64(array).astype(dtype_name(array), copy=False)
+
+
+def _widened(given: Any) -> Any:
+    """Return arrays in bfloat16, which NumPy does not take for numbers, as float64; all else as it is."""
+    if not compat.is_array_api_obj(given) or dtype_name(given) != "bfloat16":
+        return given
+    on_host = isinstance(given, np.ndarray) or not get_config()["array_api_dispatch"]
+    return to_numpy64(given) if on_host else given
 
 
 def _floats(x: Any) -> list[Any]:

@@ -103,7 +103,8 @@ def write_short_logs(ax: Any) -> None:
         if axis.get_scale() == "log" and high < 10 * low:
             for part, each in (("major", axis.get_major_formatter()), ("minor", axis.get_minor_formatter())):
                 if isinstance(each, LogFormatterSciNotation):
-                    getattr(axis, f"set_{part}_formatter")(Plain(minor_thresholds=(1, 0.4)))
+                    plain = Plain(axis.get_transform().base, minor_thresholds=(1, 0.4))
+                    getattr(axis, f"set_{part}_formatter")(plain)
 
 
 def has_data(ax: Any) -> bool:

@@ -15,6 +15,7 @@ import kernattn as ka
 from edges.sklearn_cases import DRAWN, GIVEN, KERNEL, LABELS, PHI, REGRESSORS, W, X, Y, answer, fitted
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.sklearn import (
+    ExactKernelRidge,
     FeatureClassifier,
     FeatureGP,
     FeatureLogistic,
@@ -27,6 +28,28 @@ from kernattn.sklearn import (
     RandomFeatures,
 )
 from kernattn.solvers._digests import folds_of
+
+
+@pytest.mark.parametrize(
+    "made", [FeatureRidge, FeatureGP, FeatureClassifier, ExactKernelRidge], ids=lambda m: m.__name__
+)
+def test_bfloat16_is_read_as_float64(made):
+    dtype = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    rows, targets = X.astype(dtype), np.sign(X[:, 0]).astype(dtype)
+    options = {"lengthscale": 2.0, "ridge": 0.5} if made is ExactKernelRidge else DRAWN
+    found, wanted = (
+        made(**options).fit(*given).predict(given[0])
+        for given in ((rows, targets), (rows.astype(np.float64), targets.astype(np.float64)))
+    )
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_bfloat16_tensors_are_read_as_float64():
+    torch = pytest.importorskip("torch")
+    rows, targets = torch.tensor(X).bfloat16(), torch.tensor(Y).bfloat16()
+    found = FeatureRidge(**DRAWN).fit(rows, targets).predict(rows)
+    wanted = FeatureRidge(**DRAWN).fit(rows.double().numpy(), targets.double().numpy()).predict(rows.double().numpy())
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_to_the_bit():

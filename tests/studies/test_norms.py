@@ -106,9 +106,9 @@ def test_verdicts_follow_the_records(found):
     assert [each.partition(": ")[2] for each in left_out] == [
         "it was not asked for.",
         "it was not asked for.",
-        "it takes the matrix unit, or it was not asked for.",
-        "it takes the matrix unit, or it was not asked for.",
-        "it takes the package torch, or it was not asked for.",
+        "the matrix unit was missing, or it was not asked for.",
+        "the matrix unit was missing, or it was not asked for.",
+        "torch was not installed, or it was not asked for.",
     ]
 
 

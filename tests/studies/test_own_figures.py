@@ -161,6 +161,15 @@ def test_a_short_logarithmic_axis_has_plain_numbers():
     assert not any("times" in text for text in texts)
 
 
+def test_a_short_axis_of_powers_of_two_has_all_its_numbers():
+    ax = Figure().subplots()
+    ax.plot([1, 8], [1, 8])
+    ax.set_xscale("log", base=2)
+    write_short_logs(ax)
+    ax.figure.canvas.draw()
+    assert {label.get_text() for label in ax.get_xticklabels()} >= {"1", "2", "4", "8"}
+
+
 def test_a_figure_is_no_higher_than_a_page(tmp_path):
     """With its legend: four panels of a column are not, and with eight lines of a legend they are."""
     ways = [f"a way of measuring, number {i}" for i in range(8)]

@@ -90,9 +90,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
             line = sort_by(select(records, where=where, sums=sums), "n")
             judged += [_judge(line)] if len(line) > 1 else []
     if "bfloat16" not in names(records, "dtype"):
-        judged.append(
-            Verdict("the dtype bfloat16 was left out: its arrays take the package ml_dtypes, or it was not asked for")
-        )
+        judged.append(Verdict("the dtype bfloat16 was left out: ml_dtypes was not installed, or it was not asked for"))
     return judged
 
 

@@ -22,7 +22,7 @@ from kernattn.kernels import Softmax
 from kernattn.ops.dispatch import missing
 from kernattn.studies._means import medians
 from kernattn.studies._palette import BLUE, GREEN, GREY, ORANGE, PINK, SKY, VERMILION
-from kernattn.studies._panels import draw_band
+from kernattn.studies._panels import draw_band, set_logarithmic
 from kernattn.studies._presets.preset import Figure, Options, Preset
 from kernattn.studies._presets.verdict import Tally, Verdict
 from kernattn.studies._records import Record, names, select
@@ -183,10 +183,8 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
             judged += [_judge(op, way, mine)] if mine else []
     for name, way in WAYS.items():
         if name not in names(records, "way"):
-            takes = (
-                "" if way.takes is None else f"it takes {'' if way.takes == UNIT else 'the package '}{way.takes}, or "
-            )
-            judged.append(Verdict(f"the way {name} was left out: {takes}it was not asked for"))
+            lacked = {None: "", UNIT: f"{UNIT} was missing, or "}.get(way.takes, f"{way.takes} was not installed, or ")
+            judged.append(Verdict(f"the way {name} was left out: {lacked}it was not asked for"))
     return judged
 
 
@@ -214,7 +212,7 @@ def _far(record: Record) -> bool:
 
 def draw_error(records: Sequence[Record], ax: Any) -> None:
     """Draw the relative error over the norm, with 95% intervals, and that of rounding to bfloat16 and to float16."""
-    ax.set(xscale="log", yscale="log", xlabel="norm of queries and keys", ylabel="relative error of the outputs")
+    set_logarithmic(ax, "norm of queries and keys", "relative error of the outputs")
     ax.set_xscale("log", base=2)
     for way in names(records, "way"):
         mine = select(records, way=way)

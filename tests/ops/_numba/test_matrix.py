@@ -143,7 +143,17 @@ def test_a_target_without_one_is_never_asked_for_it(monkeypatch):
     assert unit.describe() == "emulated, for tests"
     monkeypatch.setenv(unit.VARIABLE, "1")
     monkeypatch.setattr(unit, "_refusal", None)
-    assert unit.why_not() == "Numba compiles for a CPU without one"
+    lacking = {
+        ("linux", False): "this CPU has none",
+        ("linux", True): "Numba compiles for a CPU without one",
+        ("win32", True): "it is used on Linux alone",
+    }
+    for (system, has), reason in lacking.items():
+        unit._lacking.cache_clear()
+        monkeypatch.setattr(unit.sys, "platform", system)
+        monkeypatch.setattr(unit, "get_host_cpu_features", dict.fromkeys(("amx-tile", "amx-bf16"), has).copy)
+        assert unit.why_not() == reason
+    unit._lacking.cache_clear()
 
 
 REFUSALS = {

@@ -7,6 +7,10 @@ first. The kernel gives the unit to a process that asks, and to its forks; code 
 import ctypes
 import errno
 import os
+import sys
+from functools import lru_cache
+
+from llvmlite.binding import get_host_cpu_features
 
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
@@ -29,7 +33,7 @@ def why_not() -> str | None:
     if asked == OFF:
         return f"{VARIABLE} is 0"
     if not TILES:
-        return None if asked == EMULATED else "Numba compiles for a CPU without one"
+        return None if asked == EMULATED else _lacking()
     if not _answer:
         _answer.append(_refusal())
     return _answer[0]
@@ -41,6 +45,15 @@ def describe() -> str:
     if reason is not None:
         return f"not used: {reason}"
     return "AMX, for arrays of 16 bits" if TILES else "emulated, for tests"
+
+
+@lru_cache(maxsize=1)
+def _lacking() -> str:
+    """Return why Numba compiles for no unit: for want of one, or as it was told."""
+    host = get_host_cpu_features()
+    if not (host.get("amx-tile") and host.get("amx-bf16")):
+        return "this CPU has none"
+    return "Numba compiles for a CPU without one" if sys.platform == "linux" else "it is used on Linux alone"
 
 
 def _refusal() -> str | None:
