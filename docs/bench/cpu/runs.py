@@ -112,7 +112,7 @@ PARTS: dict[str, tuple[Run, ...]] = {
     "halves-short": _everywhere(
         "--rounds 15 --cases half-softmax half-softmax-causal half-causal-elu1 --heads 64 --n 64", threads=(1,)
     ),
-    "halves-decode": _everywhere("--rounds 5 --cases half-decode-1 half-decode-16", threads=(1,)),
+    "halves-decode": _everywhere("--rounds 5 --cases half-decode-1 half-decode-16 half-decode-32", threads=(1,)),
     "lsh": _everywhere("--rounds 3 --cases lsh", threads=(1,)),
     "libraries": (Run(f"--rounds 3 --cases {' '.join(LIBRARIES)}"),),
     "edges": tuple(Run(f"--rounds 3 --cases {' '.join(names)}", 1) for names in FEW_TOKENS.values()),

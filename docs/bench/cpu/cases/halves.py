@@ -180,13 +180,16 @@ def _decoded(o: Sizes, batch: int) -> Race:
     for name in _formats():
         calls[f"ours, {name}"] = recurrent(cast_params(params, name), config, tokens, elu1())
     if peers.have("torch"):
-        calls["torch, its products alone, bfloat16"] = _products(params, batch)
+        calls |= _products(params, batch)
     weights = float(sum(x.size for name, x in params.items() if not name.startswith("embed")))
     return Race(calls, Work(4.0 * weights, 2.0 * batch * weights), dim=WIDTH)
 
 
-def _products(params: Any, batch: int) -> Call:
-    """The products of a step by torch, in bfloat16, matrix by matrix as `linear` has them; nothing else."""
+def _products(params: Any, batch: int) -> dict[str, Call]:
+    """The products of a step by torch, in bfloat16, matrix by matrix: as `linear` has them, and of packed weights.
+
+    Packed is how `torch.compile` leaves frozen weights to oneDNN, in the order of their use, which takes AVX-512.
+    """
     matrices = [x for name, x in params.items() if x.ndim == 2 and not name.startswith("embed")]
     torch, weights = peers.torch_of(*(peers.in_bfloat16(np.ascontiguousarray(x.T)) for x in matrices))
     rows = [torch.ones(batch, weight.shape[1], dtype=weight.dtype) for weight in weights]
@@ -194,7 +197,16 @@ def _products(params: Any, batch: int) -> Call:
     def call() -> Any:
         return [torch.nn.functional.linear(x, weight) for x, weight in zip(rows, weights, strict=True)][-1]
 
-    return torch.inference_mode()(call)
+    calls = {"torch, its products alone, bfloat16": torch.inference_mode()(call)}
+    if torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        packed = [torch.ops.mkldnn._reorder_linear_weight(weight, batch) for weight in weights]
+        multiply = torch.ops.mkldnn._linear_pointwise
+
+        def of_packed() -> Any:
+            return [multiply(x, w, None, "none", [], "") for x, w in zip(rows, packed, strict=True)][-1]
+
+        calls["torch, its products alone, packed, bfloat16"] = torch.inference_mode()(of_packed)
+    return calls
 
 
 _MAPS: dict[str, tuple[str, _Maps]] = {"elu1": ("elu + 1", elu1_map), "favor": ("FAVOR+", favor)}
