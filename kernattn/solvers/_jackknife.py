@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernattn._arrays.csr import numbers_of
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64, without_flags
@@ -18,6 +19,8 @@ from kernattn.solvers._spectrum import BLOCK, cast_as, project
 
 SAME = 1e-3  # of the coordinates of the targets: rows that differ from those that were fitted by less are theirs
 EPS = float(np.finfo(float).eps)
+ROUNDING = 1e-9  # of products of leverages
+TOGETHER = 1024  # new rows of similar leverages, whose ends are among the same residuals
 
 
 class Interval(NamedTuple):
@@ -43,7 +46,8 @@ def jackknife(
     A fit without row i has the residual :math:`R_i = (y_i - \hat y_i) / (1 - h_i)` there, and predicts
     :math:`\hat\mu_{-i}(x) = \hat\mu(x) - h(x, x_i) R_i`. An interval is from the quantile 1 - coverage of
     :math:`\hat\mu_{-i}(x) - |R_i|` over i to the quantile coverage of :math:`\hat\mu_{-i}(x) + |R_i|`. The leverages h
-    are those of the fit, so nothing is fitted again; for m new rows it costs O(m n M).
+    are those of the fit, so nothing is fitted again. Since :math:`h(x, x_i)^2 \le h(x, x)\, h_i`, most rows are known
+    to be above or below the quantile: the products of m new rows with the k others cost O(m k M).
 
     Intervals hold new targets with a probability of 2 coverage - 1 at least, whatever their law, and near coverage
     where fits are stable, if map and penalty were chosen without the targets: a choice on them is not made again
@@ -137,15 +141,32 @@ def _ends(
 ) -> tuple[Float64, Float64]:
     """Return the ends of the intervals for one target, less its mean."""
     spectrum = fit._spectrum
-    shrunk = turned / (spectrum.values + fit.penalty[column])
-    coordinates = spectrum.coordinates[:, column]
-    leverage = np.sum(turned * shrunk, axis=1) + spectrum.share
-    residual = (targets[:, column] - shrunk @ coordinates) / np.maximum(1 - leverage, EPS)
-    size = np.abs(residual)
-    weights = coordinates / (spectrum.values + fit.penalty[column])
+    scales = 1 / np.sqrt(spectrum.values + fit.penalty[column])
+    mine, coordinates = turned * scales, spectrum.coordinates[:, column] * scales
+    leverage = np.sum(mine * mine, axis=1) + spectrum.share
+    reach = np.sqrt((there * there) @ (scales * scales) + spectrum.share)
+    residual = (targets[:, column] - mine @ coordinates) / np.maximum(1 - leverage, EPS)
     low, high = np.empty(len(there)), np.empty(len(there))
-    for here in strips(len(there), BLOCK // len(turned)):
-        centres = (there[here] @ weights)[:, None] - (there[here] @ shrunk.T + spectrum.share) * residual
-        low[here] = np.partition(centres - size, len(size) - rank, axis=1)[:, len(size) - rank]
-        high[here] = np.partition(centres + size, rank - 1, axis=1)[:, rank - 1]
+    order = np.argsort(reach)
+    for some in strips(len(there), TOGETHER):
+        near, below = _near(np.abs(residual), reach[order[some.stop - 1]] * np.sqrt(leverage), rank)
+        rows, of, size, at = mine[near], residual[near], np.abs(residual[near]), rank - 1 - below
+        for part in strips(len(order[some]), BLOCK // len(near)):
+            here = order[some][part]
+            new = there[here] * scales
+            centre, moved = new @ coordinates, (new @ rows.T + spectrum.share) * of
+            low[here] = centre - np.partition(size + moved, at, axis=1)[:, at]
+            high[here] = centre + np.partition(size - moved, at, axis=1)[:, at]
     return low, high
+
+
+def _near(size: Float64, most: Float64, rank: int) -> tuple[NDArray[np.intp], int]:
+    r"""Return which of :math:`|R_i| (1 \pm h_i)` may be the one of a rank, and how many are below it for certain.
+
+    The products :math:`|h_i|` are at most `most` (n,): by Cauchy and Schwarz, the root of two leverages.
+    """
+    most = most * (1 + ROUNDING)
+    least, largest = size * (1 - most), size * (1 + most)
+    start, end = (np.partition(each, rank - 1)[rank - 1] for each in (least, largest))
+    below = largest < start
+    return np.flatnonzero(~(below | (least > end))), int(np.count_nonzero(below))

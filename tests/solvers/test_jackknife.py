@@ -33,6 +33,26 @@ def test_refits(intercept, coverage):
     np.testing.assert_allclose(high, np.sort(above, axis=0)[rank - 1], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("coverage", [0.6, 0.99])
+def test_many_rows_of_which_few_are_near_the_quantile(coverage):
+    """The products with all of 1,000 rows, as they stand in the formula; far rows have leverages of their own."""
+    rng = np.random.default_rng(1)
+    x, new = rng.standard_normal((1000, 2)), rng.standard_normal((1100, 2))
+    x[::100], new[::7] = 3 * x[::100], 3 * new[::7]
+    y = np.column_stack([x[:, 0] ** 2 + rng.standard_t(2, 1000), np.round(x[:, 1])])
+    y[500:600] = np.mean(y, axis=0)
+    fit = fitted(x, y)
+    gram = fit._spectrum.vectors * (1 / (fit._spectrum.values + PENALTY[:, None]))[:, None]
+    features, there = (PHI(rows) - np.mean(PHI(x), axis=0) for rows in (x, new))
+    products = there @ gram @ fit._spectrum.vectors.T @ features.T + 1 / 1000  # (c, m, n)
+    residual = ((y - fit.predict(x)) / (1 - fit.leverage(x))).T[:, None]
+    ends = fit.predict(new).T[..., None] - products * residual + np.array([-1, 1])[:, None, None, None] * abs(residual)
+    rank = int(np.ceil(coverage * 1001 * (1 - 1e-15)))
+    low, high = ka.solvers.jackknife(fit, new, x=x, y=y, coverage=coverage)
+    np.testing.assert_allclose(low.T, np.sort(ends[0], axis=-1)[..., 1000 - rank], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(high.T, np.sort(ends[1], axis=-1)[..., rank - 1], rtol=1e-9, atol=1e-9)
+
+
 def test_one_target_and_the_estimator():
     pytest.importorskip("sklearn")
     from kernattn.sklearn import FeatureRidge
