@@ -43,9 +43,7 @@ def draw_tuned(
     A line of many columns is in the rows' span where `in_span` says so.
     """
     choices = ("scale",) if tune is None else ("scale", *SEARCHES)
-    kernel, how = start_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), choices)
-    if estimator.estimator is not None:
-        check_name(kernel, estimator.estimator)
+    kernel, how = _start(estimator, x, weights, choices)
     if how == "tune" and best is not None:
         found = Candidate(best, None if linear is False else line_of(x, weights, in_span))
     elif how in SEARCHES:
@@ -61,6 +59,14 @@ def draw_tuned(
         return draw_map(estimator, x, kernel, estimator.estimator)
 
     return found.make_map(draw)
+
+
+def _start(estimator: Any, x: Array, weights: Float64 | None, choices: tuple[str, ...]) -> tuple[Kernel, str | None]:
+    """Return what `start_kernel` does, of a kernel that has the estimator's map."""
+    kernel, how = start_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), choices)
+    if estimator.estimator is not None:
+        check_name(kernel, estimator.estimator)
+    return kernel, how
 
 
 def _draw_usual(estimator: Any, x: Array, kernel: Kernel) -> FeatureMap:
@@ -134,8 +140,7 @@ def _in_metric(
         return draw(x, None)
     if not is_named(estimator.metric, "learned"):
         raise ParameterError(f"metric must be None or 'learned'; got {shown(estimator.metric)}")
-    choices = ("scale", *SEARCHES)
-    kernel, how = start_kernel(estimator.kernel, estimator.lengthscale, x, array_beside(x, weights), choices)
+    kernel, how = _start(estimator, x, weights, ("scale", *SEARCHES))
     if how == "ard":
         raise ParameterError("lengthscale must not be 'ard' beside metric='learned', which has one for each column too")
     given = {"weights": array_beside(x, weights), "times": TIMES if how == "tune" else (1.0,)}

@@ -90,9 +90,11 @@ def nystrom_map(kernel: Kernel | Literal["precomputed"], estimator: Any, method:
 
 
 def check_name(kernel: Kernel, name: Any) -> None:
-    """Refuse a name of a map that is none."""
-    if not is_named(name, "auto", *ESTIMATORS, *LANDMARKS):
-        known = (*estimators(kernel), *LANDMARKS)
+    """Refuse a name of no map that the kernel has, or of one that has no features of rows alone."""
+    if is_named(name, "auto", *LANDMARKS):
+        return
+    known = (*(each for each in estimators(kernel) if ESTIMATORS[each].shared), *LANDMARKS)
+    if not is_named(name, *known):
         hint = hint_at("estimator", name, known)
         raise ParameterError(
             f"estimator must be 'auto' or one of {', '.join(known)} for {shown(kernel)}; got {shown(name)}{hint}"

@@ -7,6 +7,7 @@ import numpy as np
 
 from kernattn._runtime.checks import boolean, one_of, positive_integer, shown
 from kernattn.errors import ParameterError
+from kernattn.projections import resolve
 from kernattn.sklearn._inputs import check_seed
 
 OBJECTIVES = "folds", "evidence", "gcv"
@@ -29,6 +30,11 @@ def _integer_or_none(name: str, value: Any) -> None:
         positive_integer(name, value)
 
 
+def _projection_or_none(_: str, value: Any) -> None:
+    if value is not None:
+        resolve(value)
+
+
 def _objective(name: str, value: Any) -> None:
     one_of(name, value, OBJECTIVES)
 
@@ -40,6 +46,7 @@ CHECKS: dict[str, Callable[[str, Any], object]] = {
     "n_components": _integer_or_none,
     "num_features": positive_integer,
     "objective": _objective,
+    "projection": _projection_or_none,
     "random_state": check_seed,
     "whiten": boolean,
 }

@@ -104,9 +104,10 @@ def features_of(phi: FeatureMap, x: Array, backend: str | None) -> Array:
 def check_products(finite: bool | np.bool_, products: str) -> None:
     """Raise unless products of features are finite."""
     if not finite:
+        wider = "" if products == "float64" else "as float64, or "
         raise ParameterError(
-            f"features of x must be finite; products of some are beyond {shown(products)}: give x as float64, "
-            "or smaller in the kernel's scale"
+            f"features of x must be finite; products of some are beyond {shown(products)}: give x {wider}smaller in "
+            "the kernel's scale"
         )
 
 

@@ -156,7 +156,7 @@ def sum_rows(rows: Rows, features: Float64 | None = None) -> Moments:
                 total += each
             totals = totals or more
     gram, cross, y_sums = totals
-    check_products(bool(np.isfinite(cross[:, 0]).all() and np.isfinite(gram).all()), products)
+    check_products(bool(np.isfinite(cross[:, 0]).all() and np.isfinite(gram).all()), "float64" if wide else products)
     counted = x.shape[0] if weights is None else int(np.count_nonzero(weights))
     beside_y = (frozen(part.copy()) for part in (cross[:, 1:], y_sums[0, 1:], y_sums[1:, 1:], shift))
     made = Moments(

@@ -19,6 +19,7 @@ from kernattn.sklearn import (
     FeatureRidge,
     FeatureSVC,
     NystromFeatures,
+    _drawn,
 )
 
 X = np.random.default_rng(0).standard_normal((30, 2))
@@ -37,6 +38,19 @@ def test_arguments(made):
         made(**GIVEN | {"random_state": -1}).fit(X, X[:, 0])
     with pytest.raises(ParameterError, match="estimator must be"):
         made(estimator=np.ones(3), **GIVEN).fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("made", [FeatureGP, FeatureLogistic, FeatureRegressor, FeatureRidge])
+@pytest.mark.parametrize("metric", [None, "learned"])
+def test_names_are_judged_before_a_line_is_found_to_do(made, metric, monkeypatch):
+    """The targets are a line, or tell by one: no map of the kernel is drawn."""
+    monkeypatch.setattr(_drawn, "learn_metric", lambda *_, **__: pytest.fail("a metric was learnt"))
+    y = X[:, 0] > 0 if made is FeatureLogistic else X[:, 0]
+    for name in ("arccosine", "favor_sharp_asymmetric", "nystroem"):
+        with pytest.raises(ParameterError, match=f"estimator must be 'auto' or one of trigonometric, .*; got '{name}'"):
+            made(estimator=name, metric=metric).fit(X, y)
+    with pytest.raises(ParameterError, match=r"projection must be one of .*; got 'gaussian'"):
+        made(projection="gaussian", metric=metric).fit(X, y)
 
 
 def test_return_std_is_true_or_false():

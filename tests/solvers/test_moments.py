@@ -289,8 +289,9 @@ def test_more_refusals():
             ka.solvers.initial_moments(PHI, targets=targets)
     positive = ka.random_features(ka.kernels.Softmax(scale=1.0), dim=3, num_features=8, rng=0)
     far = -100 * positive.omega[:1] / np.linalg.norm(positive.omega[0])
-    with pytest.raises(ParameterError, match="features of x must be finite"):
-        ka.solvers.moments(np.abs(far) * 20, ka.features.exp())
+    for dtype, products, advice in (("f4", "float32", "as float64, or"), ("f8", "float32", ""), ("f8", "float64", "")):
+        with pytest.raises(ParameterError, match=f"features of x must be finite; .*: give x ?{advice} smaller in"):
+            ka.solvers.moments((np.abs(far) * 20).astype(dtype), ka.features.exp(), products=products)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
