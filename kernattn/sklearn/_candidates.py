@@ -110,7 +110,7 @@ def times_longer(kernel: Stationary, by: float) -> Stationary:
     return replace(kernel, lengthscale=longer)  # type: ignore[type-var]
 
 
-def usual_of(x: Array, weights: Array | None = None) -> float:
+def usual_of(x: Array, weights: Array | None) -> float:
     """Return the usual lengthscale of rows, which must be one that kernels take."""
     usual, (low, high) = usual_lengthscale(x, weights), MODERATE
     if not low <= usual <= high:

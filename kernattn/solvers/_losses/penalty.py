@@ -37,7 +37,7 @@ def choose_penalty(
     phi: FeatureMap,
     loss: Loss,
     intercept: bool,
-    backend: str | None = None,
+    backend: str | None,
 ) -> float:
     """Return the best penalty among powers of ten and the roots of ten beside it; warn where it is the least.
 

@@ -37,7 +37,7 @@ def parts(rows: Sequence[Row], title: str = "tables") -> dict[str, str]:
         models = [model for model in contestants if any(row["model"] == model for row in of)]
         if models:
             found[f"{title}-{name}"] = table(summary(of, models, classes), _summary_columns(classes))
-            found[f"{title}-{name}-each"] = table(each(of, models, classes), _columns(models, classes))
+            found[f"{title}-{name}-each"] = table(each(of, models, classes), _columns(models))
     return found
 
 
@@ -94,7 +94,7 @@ def _summary_columns(classes: bool) -> Sequence[Column]:
     return [*named[:4], number_column("mean accuracy", "accuracy", ".4f"), *named[4:]] if classes else named
 
 
-def _columns(models: Sequence[str], classes: bool) -> Sequence[Column]:
+def _columns(models: Sequence[str]) -> Sequence[Column]:
     """Return columns of a table of tables, the best of a row in bold."""
     shown = [
         text_column("table", "table"),
