@@ -11,6 +11,7 @@ from kernattn._arrays.namespaces import refuse_scripts
 from kernattn._runtime.checks import positive_integer, shown
 from kernattn.errors import ParameterError
 from kernattn.huggingface._masks import check_length, read_key_mask
+from kernattn.huggingface._packed import refuse_positions_of_packed
 from kernattn.torch._heads import group_heads
 
 PACKED = (
@@ -102,6 +103,8 @@ def read_call(
         kept = kept[:, -key.shape[2] :]
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
+    if is_causal and not alike:
+        refuse_positions_of_packed(others.get("position_ids"), kept)
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     heads = (query.shape[1],)
     if sinks is not None and (not isinstance(sinks, Tensor) or tuple(sinks.shape) != heads):

@@ -52,6 +52,26 @@ def test_packed_sequences(attention):
     asked(llama(), attention, message, position_ids=positions, use_cache=False)
     bounds = {f"cu_seq_lens_{side}": torch.tensor([0, 4, 9]) for side in "qk"}
     asked(llama(), attention, "cu_seq_lens_q must be None: .*give each sequence a row of its own, padded", **bounds)
+    unseen = {"position_ids": positions, "attention_mask": torch.ones((1, 9), dtype=torch.long)}
+    message = "position_ids must not go back to 0 within a row.*got 0 after 3 at token 4 of row 0: give each"
+    for given in ({"position_ids": positions}, unseen, unseen | {"use_cache": False}):
+        for model in (llama(), gpt2()):
+            asked(model, attention, message, **given)
+
+
+@BOTH
+def test_positions_of_one_sequence(attention):
+    """Padded on either side, with numbers left out, or again after the prompt: none of these is packed."""
+    made, x = llama(), tokens(2, 9)
+    made.set_attn_implementation(attention)
+    mask, ones = torch.ones_like(x), torch.ones((1, 9), dtype=torch.long)
+    mask[0, :3], mask[1, 6:] = 0, 0
+    positions = torch.tensor([[1, 1, 1, 0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5, 0, 0, 0]])
+    with torch.no_grad():
+        whole = made(x, attention_mask=mask, position_ids=positions).logits
+        alone = made(x[:1, 3:], attention_mask=ones[:, 3:]).logits
+        made(x[:1], attention_mask=ones, position_ids=torch.tensor([[0, 1, 2, 5, 6, 3, 4, 4, 9]]))
+    torch.testing.assert_close(whole[:1, 3:], alone, rtol=0, atol=1e-5)
 
 
 @BOTH
