@@ -81,7 +81,7 @@ def decayed_state(
     rows = {"g": None if g is None else g[..., None], "gk": None if gk is None else gk[..., None, :]}
     check_gates(rows, q[..., None, :], state.z.shape[-1])
     decay = log_decays(xp, g, gk, key_mask, xp.zeros_like(state.z[..., :1]))
-    lead = np.broadcast_shapes(tuple(decay.shape[:-1]), tuple(state.z.shape[:-1]))
+    lead = broadcast(decay=tuple(decay.shape[:-1]), z=tuple(state.z.shape[:-1]))
     s, z, held = state.s, state.z, stop_gradient(decay)
     if held is not decay:  # peaks are held: what comes back to a decay comes by way of the sums, times a factor of 1
         one = xp.exp(xp.where(xp.isfinite(held), decay - held, xp.zeros_like(held)))

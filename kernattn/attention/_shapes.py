@@ -31,7 +31,11 @@ def check_row(name: str, array: Array, shape: tuple[int, ...], tokens: bool, dty
     if array.ndim > len(shape) or any(
         size not in (1, full) for size, full in zip(array.shape[::-1], shape[::-1], strict=False)
     ):
-        raise ShapeError(f"{name} must broadcast to {shape}, the keys' axes but the last; got {tuple(array.shape)}")
+        queries = tokens and array.ndim == len(shape) + 1 and array.shape[-2] == 1
+        how = f"; without the axis of queries, give {name}[..., 0, :]" if queries else ""
+        raise ShapeError(
+            f"{name} must broadcast to {shape}, the keys' axes but the last; got {tuple(array.shape)}{how}"
+        )
     if tokens and (array.ndim < 1 or array.shape[-1] != shape[-1]):
         raise ShapeError(f"{name} must have {shape[-1]} entries on its last axis; got shape {tuple(array.shape)}")
     given, end = tuple(array.shape), array.ndim - tokens

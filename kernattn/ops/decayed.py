@@ -19,6 +19,7 @@ import numpy as np
 
 from kernattn._arrays.bridge import stop_gradient
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, widest, zero_masked
+from kernattn._arrays.shapes import broadcast
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, sum_onto
@@ -156,7 +157,7 @@ def _units(xp: ModuleType, decay: Array, scale: Array, before: Array | None) -> 
     """
     wide = widest(xp, scale)
     logs, top = (xp.astype(stop_gradient(x), wide) for x in xp.broadcast_arrays(decay, scale))
-    lead = np.broadcast_shapes(tuple(top.shape[:-2]), () if before is None else tuple(before.shape[:-1]))
+    lead = broadcast(top=tuple(top.shape[:-2]), before=() if before is None else tuple(before.shape[:-1]))
     begun = (
         xp.zeros_like(top[..., :1, :]) - xp.inf
         if before is None

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
+from kernattn.errors import ParameterError
 from public_reports import dense
 
 torch = pytest.importorskip("torch")
@@ -55,6 +56,31 @@ def test_exported_models_take_any_number_of_tokens(attention):
     near(exported(other), model(other))
 
 
+def test_exported_array_operations_take_any_batch():
+    """pytorch/pytorch#152018: a batch that was marked as any had the example's size in the file, without a word."""
+    seen = P.per_head([P.local(2, 0), P.sinks(1)])
+
+    def operations(q, k, v):
+        given, ids = {"backend": "reference"}, torch.arange(5) // 3
+        yield ka.softmax_attention(q, k, v, causal=True, **given)
+        yield ka.softmax_attention(q, k, v, pattern=seen, **given)
+        yield ka.linear_attention(q, k, v, F.elu1(), segment_ids=ids, **given)
+        yield ka.gated_linear_attention(q, k / 9, v, g=-(k[..., 0] ** 2), beta=v[..., 0].sigmoid(), **given)[0]
+        yield ka.attention.window_attention(q, k, v, F.elu1(), 2, **given)[0]
+
+    class Operations(torch.nn.Module):
+        def forward(self, q, k, v):
+            return tuple(operations(q, k, v))
+
+    sizes = ({0: torch.export.Dim("batch", min=1, max=64)},) * 3
+    given = normal(3, 2, 5, 4), normal(3, 1, 5, 4), normal(3, 1, 5, 4)
+    exported = torch.export.export(Operations(), given, dynamic_shapes=sizes).module()
+    for batch in (1, 4):
+        other = [normal(batch, *x.shape[1:]) for x in given]
+        for one, own in zip(exported(*other), operations(*other), strict=True):
+            near(one, own)
+
+
 @pytest.mark.parametrize(
     ("seen", "fullgraph"), [("local", False), ("local", True), ("both", False), ("causal", False), ("all", True)]
 )
@@ -75,6 +101,21 @@ def test_values_that_are_made_within_a_graph(seen, fullgraph):
                 q, q, q, gap <= n // 4 if seen == "local" else (ids == ids[:, None]) & (gap < 2)
             )
         near(compiled(x).double(), torch.from_numpy(exact))
+
+
+def test_packed_rows_are_refused_whatever_the_mask():
+    """huggingface/transformers#46634: with a mask of ones, or a cache of its own, a model let packed texts leak."""
+    huggingface, transformers = pytest.importorskip("kernattn.huggingface"), pytest.importorskip("transformers")
+    huggingface.register(num_features=16, rng=0, name="kernattn_packed")
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=13, **sizes)).eval()
+    tokens, positions = torch.arange(7)[None], torch.tensor([[0, 1, 2, 0, 1, 2, 3]])
+    for name in ("kernattn", "kernattn_packed"):
+        model.set_attn_implementation(name)
+        for mask in (None, torch.ones_like(tokens)):
+            for cached in (False, True):
+                with torch.no_grad(), pytest.raises(ParameterError, match="serves no packed sequences"):
+                    model(tokens, position_ids=positions, attention_mask=mask, use_cache=cached)
 
 
 def test_exported_models_of_transformers():

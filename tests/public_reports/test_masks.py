@@ -80,6 +80,39 @@ def test_masks_of_integers_are_refused():
         ka.softmax_attention(rows, rows, rows, key_mask=np.array([1, 1, 0]))
 
 
+def test_masks_with_an_axis_of_queries_are_refused():
+    """jax-ml/jax#28974: a mask (B, 1, 1, l) ended in an error about a bias that nobody had given."""
+    q, mask = normal(4, 2, 8, 4), np.arange(8) < np.array([3, 8, 1, 5])[:, None, None, None]
+    for name, given in (("key_mask", mask), ("key_bias", mask.astype(np.float32))):
+        with pytest.raises(
+            errors.ShapeError, match=rf"{name} must broadcast to .*axis of queries, give {name}\[..., 0"
+        ):
+            ka.softmax_attention(q, q, q, **{name: given})
+    out = ka.softmax_attention(q, q, q, key_mask=mask[..., 0, :])
+    assert_allclose(out, dense.softmax_attention(q, q, q, mask), atol=3e-6)
+
+
+@pytest.mark.parametrize("lead", [(3, 1), (1, 2), (3, 2), (2,), ()])
+@pytest.mark.parametrize(("n", "length"), [(7, 11), (1, 33), (65, 65)])
+def test_biases_that_heads_or_sequences_share(lead, n, length):
+    """microsoft/onnxruntime#24017: a bias (B, 1, n, l) was read at the wrong place from the second sequence on."""
+    q, k, v, bias = normal(3, 2, n, 4), normal(3, 2, length, 4), normal(3, 2, length, 3), normal(*lead, n, length)
+    out = ka.softmax_attention(q, k, v, score_bias=bias)
+    assert_allclose(out, dense.softmax_attention(q, k, v, bias=bias), atol=3e-6)
+
+
+def test_patterns_of_another_batch_or_length_are_refused():
+    """pytorch/pytorch#139462: with a block mask of more keys, all but the first sequence were zeros.
+
+    pytorch/pytorch#152297: a mask of the batch before met a smaller last batch.
+    """
+    q = normal(6, 16, 4)
+    with pytest.raises(errors.ShapeError, match="the plan is for n = 16, l = 32; got n = 16, l = 16"):
+        ka.softmax_attention(q, q, q, pattern=patterns.local(4, 0).plan(16, 32))
+    with pytest.raises(errors.ShapeError, match="the pattern is of 8 heads"):
+        ka.softmax_attention(q, q, q, pattern=patterns.from_mask(np.ones((8, 16, 16), bool)))
+
+
 def test_boolean_masks_of_a_batch():
     """facebookresearch/xformers#683: a boolean mask failed on its strides."""
     q, k, v = (normal(32, 10, 16) for _ in range(3))

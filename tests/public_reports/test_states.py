@@ -131,3 +131,52 @@ def test_prompts_of_a_batch_go_on_as_alone(model, lengths, attention):
     together = ka.transformer.generate(*model, prompts, 6, lengths=np.array(lengths), **options)
     for prompt, length, found in zip(prompts, lengths, together, strict=True):
         assert_array_equal(found, ka.transformer.generate(*model, prompt[:length], 6, **options))
+
+
+@pytest.mark.parametrize("attention", [None, ELU], ids=["exact", "linear"])
+def test_rows_of_a_decoder_are_reused(model, attention):
+    """vllm-project/tpu-inference#2779: who joined, or came back, read what another had left in its place."""
+    params, config = model
+    rng = np.random.default_rng(2)
+    prompts, tokens = rng.integers(0, 13, (9, 4)), rng.integers(0, 13, (9, 20))
+    decoder = ka.transformer.Decoder(params, config, attention=attention)
+    decoder.prefill(prompts[:3])
+    rows, taken, waiting, paused = [0, 1, 2], np.zeros(9, int), [3, 4, 5, 6, 7, 8], {}
+    found = [[] for _ in prompts]
+    for turn in range(40):
+        outs = decoder.step(tokens[rows, taken[rows]])
+        for row, who in enumerate(rows):
+            found[who].append(outs[row])
+            taken[who] += 1
+        row = turn % 3
+        paused[rows[row]] = decoder.take(row)
+        if waiting and turn % 2:
+            rows[row] = waiting.pop()
+            state = ka.transformer.prefill(params, config, prompts[rows[row], None], attention=attention)[1]
+            decoder.put(row, ka.take_states(state, 0))
+        else:
+            rows[row] = min(paused, key=lambda who: taken[who])
+            decoder.put(row, paused.pop(rows[row]))
+    for who, outs in enumerate(found):
+        alone = ka.transformer.Decoder(params, config, attention=attention)
+        alone.prefill(prompts[who, None])
+        assert_array_equal(outs, [alone.step(token[None])[0] for token in tokens[who, : taken[who]]])
+
+
+def test_drafts_that_are_rejected_leave_the_state():
+    """microsoft/onnxruntime#31157: after a draft was verified, the state held its rejected tokens too."""
+    q, k, v = normal(2, 20, 4), normal(2, 20, 4), normal(2, 20, 3)
+
+    def go_on(first, last, state):
+        return ka.causal_linear_attention(*(x[:, first:last] for x in (q, k, v)), ELU, state=state)
+
+    _, before = go_on(0, 10, None)
+    kept = before.s.copy(), before.z.copy()
+    draft, _ = go_on(10, 16, before)
+    assert_array_equal(before.s, kept[0])
+    assert_array_equal(before.z, kept[1])
+    accepted, after = go_on(10, 13, before)
+    rest, _ = go_on(13, 20, after)
+    whole = dense.linear_attention(dense.elu1(q), dense.elu1(k), v, dense.causal(20, 20))
+    assert_allclose(draft, whole[:, 10:16], atol=3e-6)
+    assert_allclose(np.concatenate([accepted, rest], axis=1), whole[:, 10:], atol=3e-6)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, constant, dtype_name, indices, namespace, zeros
+from kernattn._arrays.shapes import broadcast
 from kernattn._runtime.checks import check_room, whole_number
 from kernattn._sums.peaked import LinearState, no_item
 from kernattn.attention._check_states import check_draws, check_state
@@ -159,7 +158,7 @@ def put_in_order(x: Array, order: Array) -> Array:
     more = (1,) * max(0, order.ndim - x.ndim)
     xp = namespace(x=x)
     order, x = xp.reshape(order, (*ones, *order.shape)), xp.reshape(x, (*more, *x.shape))
-    lead = np.broadcast_shapes(tuple(x.shape[:-2]), tuple(order.shape[:-2]))
+    lead = broadcast(x=tuple(x.shape[:-2]), order=tuple(order.shape[:-2]))
     x = xp.broadcast_to(x, (*lead, *x.shape[-2:]))
     order = xp.broadcast_to(order, (*lead, order.shape[-2], x.shape[-1]))
     return xp.take_along_axis(x, order, axis=-2)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, anywhere, constant, indices
+from kernattn._arrays.shapes import broadcast
 from kernattn._plans.parts import SIDE, Part, visits_of
 from kernattn._sums.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
 
@@ -34,7 +35,7 @@ def answer_heads(
     for head, parts in enumerate(heads):
         of_q, of_k, of_v, *rows = each_head(head, (3, 3, 3, 2, 2, 3), q, k, v, mask, bias, pairs)
         answers.append(_answer(xp, of_q, of_k, of_v, scale, parts, *rows))
-    lead = np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in (q, k, v)))[:-1]
+    lead = broadcast(q=tuple(q.shape[:-2]), k=tuple(k.shape[:-2]), v=tuple(v.shape[:-2]))[:-1]
     outs, logs = ([xp.broadcast_to(x, (*lead, *x.shape[x.ndim - axes :])) for x in found_] for found_, axes in (
         ([out for out, _ in answers], 2), ([log for _, log in answers], 1)
     ))  # fmt: skip
@@ -65,7 +66,7 @@ def _answer(
     bias: Array | None,
     pairs: Array | None,
 ) -> tuple[Array, Array]:
-    lead = np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in (q, k, v)))
+    lead = broadcast(q=tuple(q.shape[:-2]), k=tuple(k.shape[:-2]), v=tuple(v.shape[:-2]))
     n, known, q = q.shape[-2], anywhere(xp.all(xp.isfinite(v))), q * scale
 
     def begin(rows: Integers) -> Visit:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, widest, zero_masked
+from kernattn._arrays.shapes import broadcast
 from kernattn._plans.parts import dense
 from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
@@ -96,7 +97,7 @@ def _rows(xp: ModuleType, q: Array, k: Array, v: Array, position: int | None, ma
     n, stop = q.shape[-2], k.shape[-2]
     if position is not None:
         stop = max(0, min(stop, position + n))
-    lead = np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in (q, k, v)))
+    lead = broadcast(q=tuple(q.shape[:-2]), k=tuple(k.shape[:-2]), v=tuple(v.shape[:-2]))
     total = empty(xp, lead, n, n, v.shape[-1], q.dtype, q)
     for low in range(0, stop, BLOCK):
         high = min(low + BLOCK, stop)

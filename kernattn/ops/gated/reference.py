@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace, zero_masked, zeros
+from kernattn._arrays.shapes import broadcast
 from kernattn.ops.causal.reference import count_segments
 
 CHUNK = 16
@@ -273,7 +274,7 @@ def scores(xp: ModuleType, x: Array, y: Array, decay: Array) -> Array:
 
 def substitute(xp: ModuleType, m: Array, x: Array, *, backwards: bool = False) -> Array:
     """Return (I - m)^{-1} x for an m below its diagonal, row after row, or with the transpose of m, from the last."""
-    size, lead = m.shape[-1], np.broadcast_shapes(tuple(m.shape[:-2]), tuple(x.shape[:-2]))
+    size, lead = m.shape[-1], broadcast(m=tuple(m.shape[:-2]), x=tuple(x.shape[:-2]))
     x = xp.broadcast_to(x, (*lead, *x.shape[-2:]))
     done: list[Array] = []
     for step in range(size):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
+from kernattn._arrays.shapes import broadcast
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._plans.plan import Plan
 from kernattn._plans.streams import Stream, Streams, streams_of
@@ -111,10 +112,10 @@ def _nothing(xp: ModuleType, keys: Any, v: Array, k_spec: MapSpec | None) -> Pea
     """Return the sums of no key."""
     if k_spec is None:
         values, log_scale = keys
-        lead = np.broadcast_shapes(tuple(values.shape[:-2]), tuple(v.shape[:-2]))
+        lead = broadcast(values=tuple(values.shape[:-2]), v=tuple(v.shape[:-2]))
         rows, peaks = max(values.shape[-1], log_scale.shape[-1]), log_scale.shape[-1]
     else:
-        lead = np.broadcast_shapes(tuple(keys.shape[:-2]), tuple(v.shape[:-2]))
+        lead = broadcast(keys=tuple(keys.shape[:-2]), v=tuple(v.shape[:-2]))
         rows = k_spec.num_features_of(keys.shape[-1])
         peaks = rows if k_spec.per_feature else 1
     return empty(xp, lead, rows, peaks, v.shape[-1], accumulation_dtype(xp, v), v)
