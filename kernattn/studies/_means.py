@@ -11,6 +11,7 @@ from kernattn.metrics import Interval, mean_and_ci, median_and_ci
 from kernattn.studies._records import with_ends, with_intervals
 from kernattn.studies._sweep import Cell
 
+FEWEST_OF_MEDIANS = 6  # redraws that bound a median with 95% confidence
 SKEWNESS = 0.1  # squared, of a mean by its redraws: above it few of them carry it
 CHANCE = 24.0  # over R^2: what normal redraws stay below, two standard deviations of theirs
 
@@ -74,7 +75,7 @@ def medians(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> d
     cell : Cell
         Not looked at.
     draws : mapping of str to array (R, ...)
-        What the trials returned; R is at least 6.
+        What the trials returned; R is at least 6; `run` refuses fewer.
     facts : mapping
         Not looked at.
 

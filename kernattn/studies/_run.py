@@ -16,6 +16,7 @@ from kernattn._runtime.extras import bar, has_bar
 from kernattn._version import __version__
 from kernattn.errors import ParameterError
 from kernattn.studies._cells import measure
+from kernattn.studies._means import FEWEST_OF_MEDIANS, medians
 from kernattn.studies._records import Record, Records
 from kernattn.studies._sweep import Cell, Sweep, integer
 from kernattn.studies._worker import Worker, find_name, find_sweep
@@ -87,6 +88,8 @@ def run(
     has_bar("a study", progress)  # else what it lacks shows after the compilation
     if not cells:
         raise ParameterError(f"the sweep {sweep.name} keeps no cell of its axes")
+    if sweep.reduce is medians:
+        integer("draws", sweep.stop.draws, FEWEST_OF_MEDIANS)
     with Records(checked_path("out", out), config, [cell.name for cell in cells]) as records:
         todo = [cell for cell in cells if cell.name not in records.done]
         if todo and sweep.prepare is not None:

@@ -278,7 +278,7 @@ def plain_values(name: str, values: Any) -> tuple[Any, ...]:
     if isinstance(values, str) or not isinstance(values, tuple | list | range | np.ndarray) or len(values) == 0:
         raise ParameterError(f"{name} must be a list of at least one value; got {shown(values)}")
     plain = tuple(_plain(name, value) for value in values)
-    if len({canonical(value) for value in plain}) < len(plain):
+    if len(set(plain)) < len(plain):  # 1, 1.0 and True are one place of an axis
         raise ParameterError(f"{name} must not repeat a value; got {', '.join(map(str, plain))}")
     return plain
 
@@ -288,10 +288,11 @@ def _plain(name: str, value: Any) -> Any:
         return value
     if isinstance(value, np.bool_):
         return bool(value)
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real) and np.isfinite(float(value)):
-        return float(value)
+    try:
+        if isinstance(value, Real) and np.isfinite(float(value)):
+            return int(value) if isinstance(value, Integral) else float(value)
+    except OverflowError:  # of an integer that no float holds
+        pass
     raise ParameterError(f"{name} must hold strings, booleans, integers or finite floats; got {shown(value)}")
 
 

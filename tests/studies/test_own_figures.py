@@ -76,7 +76,13 @@ def test_axes_of_ones_own_figures_are_chosen(mine, tmp_path, capsys):
 
 
 def test_an_axis_of_one_factor_is_logarithmic(tmp_path):
-    for values, scale in (((8, 16, 32), "log"), ((8, 16, 24), "linear"), ((8, 16), "linear"), ((0, 1, 2), "linear")):
+    for values, scale in (
+        ((8, 16, 32), "log"),
+        ((8, 16, 24), "linear"),
+        ((8, 16), "linear"),
+        ((0, 1, 2), "linear"),
+        ((1, 10**30), "log"),
+    ):
         folder = tmp_path / "-".join(map(str, values))
         run(Sweep("mine", {"m": values}, lambda cell, rng: {"mean": rng.random()}, stop=Stop(draws=5)), folder)
         assert plot(folder, "mean").axes[0].get_xscale() == scale

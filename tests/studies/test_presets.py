@@ -15,6 +15,9 @@ from kernattn.studies._presets.verdict import Ratio, Tally, Verdict
 
 pytest.importorskip("matplotlib")
 
+MEDIANS = "gates", "norms", "attention-error", "redraw", "estimators", "learned", "time-to-error", "mechanisms"
+FEWEST = dict.fromkeys((*MEDIANS, "uniform", "coverage"), 6) | {"spectral": 36}
+
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "attention"])  # whose page is its own
 def test_page(found, name):
@@ -200,6 +203,18 @@ def test_precision_takes_redraws_enough(name):
     """Fewer than eight give an interval that misses; each form takes a precision."""
     for quick in (True, False):
         assert resolve_name(PRESETS[name].sweep)(quick=quick, precision=0.02).stop.draws >= 8
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "attention"])
+def test_too_few_redraws_are_refused_before_any_work(name):
+    """Medians take six, quantiles more: what a study accepts has intervals."""
+    sweep, too_few = resolve_name(PRESETS[name].sweep), []
+    for draws in range(2, 40):
+        try:
+            sweep(quick=True, draws=draws)
+        except ParameterError:
+            too_few.append(draws)
+    assert too_few == list(range(2, FEWEST.get(name, 2)))
 
 
 def test_precision_says_what_it_takes(capsys):

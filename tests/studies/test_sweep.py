@@ -21,7 +21,7 @@ def test_cells_are_the_product_and_what_keep_leaves_of_it():
     ]
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=5, unique_by=repr))
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=5, unique=True))
 def test_values_that_differ_are_cells_that_differ(scales):
     """Also where they print alike."""
     cells = Sweep("s", {"scale": scales}, trial).cells()
@@ -219,6 +219,8 @@ def test_what_is_to_be_precise_must_be_there(more, tmp_path):
         (lambda: Sweep("s", {"a": ()}, trial), "a must be a list of at least one value"),
         (lambda: Sweep("s", {"a": "left"}, trial), "a must be a list of at least one value; got 'left'"),
         (lambda: Sweep("s", {"a": (1, 1)}, trial), "a must not repeat a value; got 1, 1"),
+        (lambda: Sweep("s", {"a": (1, True)}, trial), "a must not repeat a value; got 1, True"),
+        (lambda: Sweep("s", {"a": (10**400,)}, trial), "a must hold strings, .*; got 10"),
         (lambda: Sweep("s", {"a": (np.nan,)}, trial), "a must hold strings, .*; got nan"),
         (lambda: Sweep("s", {"a": ([],)}, trial), r"a must hold strings, .*; got \[\]"),
         (lambda: Sweep("s", {"seed": (1,)}, trial), "none of study, cell, .*; got 'seed': redraws stand for seeds"),
@@ -227,6 +229,7 @@ def test_what_is_to_be_precise_must_be_there(more, tmp_path):
         (lambda: Sweep("s", {"a": (1,)}, trial, paired=("b",)), r"paired must be a tuple of axes, a; got \('b',\)"),
         (lambda: Sweep("s", {"a": (1,)}, None), "trial must be a function; got None"),
         (lambda: Sweep("s", {"a": (1,)}, trial, seed=-1), "seed must be an integer, at least 0; got -1"),
+        (lambda: run(cast(reduce=medians, draws=5), "never"), "draws must be an integer, at least 6; got 5"),
         (lambda: Stop(1), "draws must be an integer, at least 2; got 1"),
         (lambda: Stop(9, most=8), "most must be at least draws = 9; got 8"),
         (lambda: Stop(7, precision=0.1), "precision needs draws of at least 8, .*; got 7"),

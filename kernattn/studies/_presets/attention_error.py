@@ -15,6 +15,7 @@ from kernattn.features import random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, median_and_ci
 from kernattn.studies import _panels as panels
+from kernattn.studies._means import FEWEST_OF_MEDIANS
 from kernattn.studies._palette import GREY, look_of
 from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, count_lower, name_ties, pair
@@ -68,7 +69,7 @@ def sweep(**asked: Any) -> Sweep:
         chosen,
         trial,
         paired=("scale", "estimator", "projection", "m"),
-        stop=options.stop(15, of="over_uniform"),
+        stop=options.stop(15, of="over_uniform", least=FEWEST_OF_MEDIANS),
         seed=options.seed,
         reduce=_reduce,
         prepare=preparation(float64=("key_state", "attend", "softmax")),

@@ -15,7 +15,7 @@ from kernattn._warmup import preparation
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, hilbert, nystrom, random_features
 from kernattn.kernels import Matern, usual_lengthscale
-from kernattn.studies._means import medians
+from kernattn.studies._means import FEWEST_OF_MEDIANS, medians
 from kernattn.studies._palette import BLUE, GREEN, GREY, ORANGE, VERMILION
 from kernattn.studies._panels import draw_band
 from kernattn.studies._presets.preset import Figure, Options, Preset
@@ -120,7 +120,7 @@ def sweep(**asked: Any) -> Sweep:
         trial,
         reduce=medians,
         paired=("way", "level"),
-        stop=options.stop(30, 8),
+        stop=options.stop(30, 8, least=FEWEST_OF_MEDIANS),
         seed=options.seed,
         prepare=preparation(float64=("features",)),
     )

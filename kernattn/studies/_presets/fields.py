@@ -113,7 +113,7 @@ def _draw_field(
 ) -> None:
     values = _values_of(records, way)
     numeric = _numeric(values)
-    places: Sequence[float] = values if numeric else range(len(values))
+    places: Sequence[float] = [float(value) for value in values] if numeric else range(len(values))
     expected = []
     for i, (kind, mine) in enumerate(group(records, *kinds).items()):
         shown = [r for r in mine if not other or any(r[axis] != value for axis, value in other.items())]

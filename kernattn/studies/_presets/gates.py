@@ -11,6 +11,7 @@ from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.extras import require
 from kernattn.attention import gated_linear_attention
 from kernattn.metrics import median_and_ci
+from kernattn.studies._means import FEWEST_OF_MEDIANS
 from kernattn.studies._palette import BLUE, GREY, OLIVE, VERMILION, Look
 from kernattn.studies._panels import draw_bars, read_interval, sort_by
 from kernattn.studies._presets.preset import Figure, Options, Preset
@@ -55,7 +56,7 @@ def sweep(**asked: Any) -> Sweep:
         lambda cell: {"where": f"{SPELLED[cell['rule']]}, {SPELLED[cell['gates']]}"},
         keep=lambda cell: cell["method"] != "transformers" or (cell["rule"], cell["gates"]) == ("delta", "head"),
         paired=("method",),
-        stop=options.stop(DRAWS, 6),
+        stop=options.stop(DRAWS, 6, least=FEWEST_OF_MEDIANS),
         seed=options.seed,
         reduce=_reduce,
         prepare=lambda: measure("kernattn", draw("delta", "channel", "mild", 4, 0)),

@@ -16,6 +16,7 @@ from kernattn.features import FeatureMap, fit, random_features, recommend
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, median_and_ci
 from kernattn.studies import _panels as panels
+from kernattn.studies._means import FEWEST_OF_MEDIANS
 from kernattn.studies._palette import GREY, series
 from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, count_below
@@ -80,7 +81,7 @@ def sweep(**asked: Any) -> Sweep:
         chosen,
         trial,
         paired=SETTING,
-        stop=options.stop(8, 6, of="error"),
+        stop=options.stop(8, 6, of="error", least=FEWEST_OF_MEDIANS),
         seed=options.seed,
         reduce=_reduce,
         prepare=preparation(float64=("features", "scales", "softmax", "attend", "pullback")),

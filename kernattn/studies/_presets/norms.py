@@ -20,7 +20,7 @@ from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.ops.dispatch import missing
-from kernattn.studies._means import medians
+from kernattn.studies._means import FEWEST_OF_MEDIANS, medians
 from kernattn.studies._palette import BLUE, GREEN, GREY, ORANGE, PINK, SKY, VERMILION
 from kernattn.studies._panels import draw_band, set_logarithmic
 from kernattn.studies._presets.preset import Figure, Options, Preset
@@ -90,8 +90,9 @@ def sweep(**asked: Any) -> Sweep:
         return {"dtype": WAYS[cell["way"]].dtype}
 
     return Sweep(
-        "norms", chosen, trial, facts, reduce=medians, paired=("way", "op"), stop=options.stop(10, 6),
-        seed=options.seed, prepare=preparation(float32=("causal", "softmax")),
+        "norms", chosen, trial, facts, reduce=medians, paired=("way", "op"),
+        stop=options.stop(10, 6, least=FEWEST_OF_MEDIANS), seed=options.seed,
+        prepare=preparation(float32=("causal", "softmax")),
     )  # fmt: skip
 
 

@@ -34,8 +34,9 @@ def figures(
 ) -> list[Path]:
     """Draw figures of a study from its records, sized for a screen or for a page, and return the files.
 
-    Each says in its metadata what it shows. One that is higher than a page of 9 inches is drawn in parts, name-1,
-    name-2 and so on. A sweep of one's own has a figure for each field that redraws measured.
+    Each says in its metadata what it shows. In the sizes of a paper, one that is higher than a
+    page of 9 inches is drawn in parts, name-1, name-2 and so on. A sweep of one's own
+    has a figure for each field that redraws measured.
 
     Parameters
     ----------

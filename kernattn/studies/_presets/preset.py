@@ -15,7 +15,7 @@ from kernattn.projections import resolve
 from kernattn.studies._own_rows import own_rows
 from kernattn.studies._presets.verdict import Verdict, Word
 from kernattn.studies._records import Record
-from kernattn.studies._sweep import Stop, plain_values
+from kernattn.studies._sweep import Stop, integer, plain_values
 from kernattn.studies._tokens import Tokens, own_tokens
 
 DrawRows = Callable[[str, int, int], Float64]
@@ -124,14 +124,14 @@ class Options(NamedTuple):
         tokens = own_tokens(Path(self.data), MOST if queries is None else queries, self.seed)
         return tokens if keys is None else tokens.fewer(keys, self.seed)
 
-    def stop(self, full: int, quick: int | None = None, of: str | None = None) -> Stop:
-        """Return how often to redraw: as asked, else so often in the full and in the quick form.
+    def stop(self, full: int, quick: int | None = None, of: str | None = None, least: int = 2) -> Stop:
+        """Return how often to redraw: as asked, at least `least`, else so often in the full and in the quick form.
 
         A precision takes 8 redraws at least, for the interval of fewer misses.
         """
         usual = quick if self.quick and quick is not None else full
         draws = max(usual, 8) if self.precision is not None else usual
-        return Stop(draws if self.draws is None else self.draws, self.precision, of)
+        return Stop(draws if self.draws is None else integer("draws", self.draws, least), self.precision, of)
 
 
 def _like(axis: str, own: Sequence[Any], given: Any, allowed: Collection[str] | None) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from kernattn.kernels import Softmax
 from kernattn.metrics import attention_delta_method, attention_mse, empirical_variance, median_and_ci
 from kernattn.projections import Iid
 from kernattn.studies import _panels as panels
-from kernattn.studies._means import means
+from kernattn.studies._means import FEWEST_OF_MEDIANS, means
 from kernattn.studies._palette import GREY, look_of
 from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Tally, Verdict
@@ -99,7 +99,7 @@ def sweep(**asked: Any) -> Sweep:
         facts,
         paired=("scale", "estimator", "projection", "m"),
         along={"redraws": redraws},
-        stop=options.stop(24, 12, of="averaged"),
+        stop=options.stop(24, 12, of="averaged", least=FEWEST_OF_MEDIANS),
         version=3,
         seed=options.seed,
         reduce=_reduce,

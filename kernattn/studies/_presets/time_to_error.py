@@ -16,6 +16,7 @@ from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, median_and_ci
+from kernattn.studies._means import FEWEST_OF_MEDIANS
 from kernattn.studies._palette import GREY, look_of
 from kernattn.studies._panels import draw_band, draw_uniform, read_interval, set_logarithmic, sort_by
 from kernattn.studies._presets.preset import TOKENS_OF_ONES_OWN, Figure, Options, Preset
@@ -112,7 +113,7 @@ def sweep(**asked: Any) -> Sweep:
         facts,
         paired=("estimator", "projection"),
         along={"m": numbers},
-        stop=options.stop(6, of="over_uniform"),
+        stop=options.stop(6, of="over_uniform", least=FEWEST_OF_MEDIANS),
         seed=options.seed,
         reduce=_reduce,
         prepare=preparation(float32=("key_state", "attend", "softmax"), float64=("softmax",)),

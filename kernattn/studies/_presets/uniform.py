@@ -14,6 +14,7 @@ from kernattn.features import random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import median_and_ci
 from kernattn.projections import resolve
+from kernattn.studies._means import FEWEST_OF_MEDIANS
 from kernattn.studies._palette import look_of
 from kernattn.studies._panels import draw_band, set_logarithmic, sort_by, write_numbers
 from kernattn.studies._presets.preset import Figure, Options, Preset
@@ -61,7 +62,7 @@ def sweep(**asked: Any) -> Sweep:
         facts,
         keep=lambda cell: cell["over"] != "ball" or cell["estimator"] == "trigonometric",
         paired=("estimator", "projection", "m"),
-        stop=options.stop(40, 16, of="largest"),
+        stop=options.stop(40, 16, of="largest", least=FEWEST_OF_MEDIANS),
         seed=options.seed,
         reduce=_reduce,
         prepare=preparation(float64=("features", "kernel")),

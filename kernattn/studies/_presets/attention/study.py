@@ -11,6 +11,7 @@ from kernattn._warmup import preparation
 from kernattn.errors import ParameterError
 from kernattn.features import estimators
 from kernattn.kernels import Softmax
+from kernattn.studies._means import FEWEST_OF_MEDIANS
 from kernattn.studies._presets.attention.delta import Independent
 from kernattn.studies._presets.attention.findings import FIGURES, verdicts
 from kernattn.studies._presets.attention.measure import Task
@@ -120,7 +121,7 @@ def _choose_axes(options: Options) -> dict[str, Any]:
         if len(chosen[axis]) > 1:
             raise ParameterError(f"{axis} takes one value; got {', '.join(map(str, chosen[axis]))}")
     if options.draws is not None:
-        integer("draws", options.draws, 6)  # the fewest that bound a median with 95% confidence
+        integer("draws", options.draws, FEWEST_OF_MEDIANS)  # before tokens are read
     return chosen
 
 

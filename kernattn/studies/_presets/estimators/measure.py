@@ -15,7 +15,7 @@ from kernattn.features import FeatureMap, estimators, fit, random_features
 from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.metrics import attention_mse, median_and_ci
 from kernattn.metrics._settled import where_settled
-from kernattn.studies._means import means
+from kernattn.studies._means import FEWEST_OF_MEDIANS, means
 from kernattn.studies._presets.preset import Options
 from kernattn.studies._presets.redraw import is_signed
 from kernattn.studies._records import with_ends, with_intervals
@@ -79,7 +79,7 @@ def sweep(**asked: Any) -> Sweep:
         "m": (64,),
     }
     small = {"source": ("anisotropic", "digits"), "temperature": (64.0, 1.0), "projection": ("iid",)}
-    stop = options.stop(32, 12, of="over_uniform")
+    stop = options.stop(32, 12, of="over_uniform", least=FEWEST_OF_MEDIANS)
     own = options.choose_tokens(QUERIES, KEYS)
     known = (*MADE, *SOURCES) if own is None else (own.label,)
     if own is not None:

@@ -12,6 +12,7 @@ from kernattn._warmup import preparation
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.metrics import median_and_ci
+from kernattn.studies._means import FEWEST_OF_MEDIANS
 from kernattn.studies._presets.mechanisms.budgets import DRAWN, FITTED, MECHANISMS, Inputs, Mechanism, Rows
 from kernattn.studies._presets.mechanisms.sources import MOST, SOURCES, read, read_unseen, tokens_of
 from kernattn.studies._presets.preset import Options
@@ -120,7 +121,7 @@ def sweep(**asked: Any) -> Sweep:
         trial,
         facts,
         paired=("temperature", "budget", "mechanism"),
-        stop=options.stop(8, of="error"),
+        stop=options.stop(8, of="error", least=FEWEST_OF_MEDIANS),
         seed=options.seed,
         reduce=reduce,
         prepare=preparation(float64=("key_state", "attend", "softmax", "pullback")),
