@@ -2,10 +2,14 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
+from time import time
 from typing import BinaryIO
+
+STALE = 3600.0  # seconds since a file was last written to
+_cleared: set[Path] = set()
 
 
 @contextmanager
@@ -14,10 +18,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
     Readers see the old file or the new one, never a part. A process that is killed outright leaves what it had written
     beside `path`, as ``.kernattn-*.tmp``: no name could be taken again that another process may still be writing to.
+    The first file that a later process writes there removes it, an hour after the kill.
     """
+    _clear(path.parent)
     temporary = path.parent / f".kernattn-{token_hex(8)}.tmp"
     try:
         with temporary.open("xb") as file:
+            with suppress(OSError):  # where nothing locks
+                lock(file.fileno())
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -25,6 +33,19 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _clear(folder: Path) -> None:
+    """Remove what killed processes left in a folder, once a process: files that nobody writes to."""
+    if folder in _cleared:
+        return
+    _cleared.add(folder)
+    for left in folder.glob(".kernattn-*.tmp"):
+        with suppress(OSError):  # another process removes it, or nothing locks
+            if time() - left.stat().st_mtime > STALE:
+                with left.open("rb") as file:
+                    if lock(file.fileno()):
+                        left.unlink()
 
 
 def replace_bytes(path: Path, content: bytes) -> None:

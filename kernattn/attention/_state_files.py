@@ -29,6 +29,7 @@ def save_state(state: State, path: str | PathLike[str]) -> None:
     """Write a state to a file, whole or not at all.
 
     `load_state` returns the same numbers, bit by bit. The map is not in the file, only its fingerprint: save it too.
+    What a process leaves that is killed while it writes, ``.kernattn-*.tmp``, a later one removes after an hour.
 
     Parameters
     ----------

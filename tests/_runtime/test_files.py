@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kernattn._runtime.files import replace_bytes, replace_text, replacing
+from kernattn._runtime.files import _cleared, lock, replace_bytes, replace_text, replacing
 
 
 def test_readers_see_the_old_file_or_the_new_one(tmp_path):
@@ -50,7 +50,7 @@ with replacing(Path(sys.argv[1])) as file:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
-def test_a_kill_leaves_the_old_file_and_what_was_written_beside_it(tmp_path):
+def test_a_kill_leaves_the_old_file_and_what_was_written_beside_it_for_an_hour(tmp_path):
     path = tmp_path / "a.txt"
     replace_bytes(path, b"old")
     with subprocess.Popen([sys.executable, "-c", STUCK, str(path)], stdout=subprocess.PIPE) as process:
@@ -62,6 +62,17 @@ def test_a_kill_leaves_the_old_file_and_what_was_written_beside_it(tmp_path):
     replace_bytes(path, b"new")
     assert path.read_bytes() == b"new"
     assert {p.name for p in tmp_path.iterdir()} == {"a.txt", left.name}
+    os.utime(left, (0, 0))
+    with left.open("rb") as writer:
+        assert lock(writer.fileno())
+        _cleared.clear()
+        replace_bytes(path, b"newer")
+        assert left.exists()  # for somebody holds it
+    _cleared.clear()
+    young = tmp_path / ".kernattn-0.tmp"
+    young.touch()
+    replace_bytes(path, b"newest")
+    assert {p.name for p in tmp_path.iterdir()} == {"a.txt", young.name}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes")

@@ -384,7 +384,8 @@ class FeatureMap(ByContent):
         """Write the map to an .npz file (no pickle), whole or not at all; `kernattn.load` reads it.
 
         It is written under a temporary name beside `path` first. A process that is killed outright leaves that file,
-        ``.kernattn-*.tmp``, which nothing reads: delete it.
+        ``.kernattn-*.tmp``, which nothing reads. The first file that a later process writes there removes it, an hour
+        after the kill.
         """
         save(self, path)
 
