@@ -28,18 +28,25 @@ class Table(NamedTuple):
     blocks: Callable[[int, int], Iterator[NDArray[Any]]]  # the first row, and how many are read at a time
 
 
-def table(path: Path, member: str | None = None) -> Table:
-    """Return the table that a file holds; of an .npz file with several, the one of that name."""
+def table(path: Path, member: str | None = None, called: str = "source") -> Table:
+    """Return the table that a file holds; of an .npz file with several, the one of that name.
+
+    `called` is the argument that errors name; only a source has a member beside it.
+    """
     kind = path.suffix.lower()
     if kind not in SUFFIXES:
-        raise ParameterError(f"source must be a file of {', '.join(SUFFIXES)}; got {shown(str(path))}")
+        raise ParameterError(f"{called} must be a file of {', '.join(SUFFIXES)}; got {shown(str(path))}")
     if member is not None and kind != ".npz":
         raise ParameterError(f"member names an array of an .npz file; got {shown(member)} for {path}")
     if path.exists() and not path.is_file():
-        raise ParameterError(f"source must be a file; {path} is a {'directory' if path.is_dir() else 'device'}")
+        raise ParameterError(f"{called} must be a file; {path} is a {'directory' if path.is_dir() else 'device'}")
     if kind in DELIMITERS:
         return _text(path, DELIMITERS[kind])
-    return _array(path) if kind == ".npy" else _read_packed(path, member)
+    if kind == ".npy":
+        return _array(path)
+    return _read_packed(
+        path, member, "name one as member, or save it alone" if called == "source" else "save one alone"
+    )
 
 
 @contextmanager
@@ -72,11 +79,11 @@ def _array(path: Path) -> Table:
     return Table(rows, columns, dtype, blocks)
 
 
-def _read_packed(path: Path, member: str | None) -> Table:
+def _read_packed(path: Path, member: str | None, instead: str) -> Table:
     with _open(path) as whole, ZipFile(whole) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         if member is None and len(names) != 1:
-            raise ParameterError(f"{path} holds the arrays {', '.join(names)}: name one as member, or save it alone")
+            raise ParameterError(f"{path} holds the arrays {', '.join(names)}: {instead}")
         name = names[0] if member is None else member
         if name not in names:
             raise ParameterError(f"member must be one of {', '.join(names)}, the arrays of {path}; got {shown(name)}")

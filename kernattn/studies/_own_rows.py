@@ -54,7 +54,7 @@ def own_rows(path: Path) -> OwnRows:
 def read_rows(path: Path) -> Float64:
     """Return the rows (n, d) of a .npy, .npz, .csv or .tsv file, finite numbers that differ somewhere."""
     try:
-        source = table(path)
+        source = table(path, called="data")
         if source.rows * source.columns > MOST:
             raise ShapeError(
                 f"{path} must hold at most {MOST} numbers for a study; it has {source.rows} rows of {source.columns}"

@@ -33,6 +33,15 @@ def test_rows_are_those_of_the_file(rows, tmp_path):
     assert own_rows(path.with_name("other.npy")).name.split("-")[1] != own_rows(path).name.split("-")[1]
 
 
+def test_errors_say_what_a_study_takes(tmp_path):
+    """Not what `transform_file` takes, whose source has a member beside it."""
+    np.savez(tmp_path / "two.npz", a=np.eye(3), b=np.eye(3))
+    with pytest.raises(ParameterError, match=r"two.npz holds the arrays a, b: save one alone$"):
+        own_rows(tmp_path / "two.npz")
+    with pytest.raises(ParameterError, match=r"data must be a file of .npy, .*; got '.*rows.txt'$"):
+        own_rows(tmp_path / "rows.txt")
+
+
 @pytest.mark.parametrize(
     ("name", "axis"), [("nystrom", "rows"), ("spectral", "source"), ("polynomial-sketch", "inputs")]
 )
