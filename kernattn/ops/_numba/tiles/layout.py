@@ -165,7 +165,7 @@ def narrow(out: NDArray[Any], dtype: np.dtype[Any], held: bool = True) -> NDArra
         return out.astype(dtype)
 
 
-def settled(out: NDArray[Any], dtype: np.dtype[Any], held: bool = True) -> NDArray[Any]:
+def settled(out: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return outputs as `narrow` does, 16-bit ones in the memory of these, which is cut: nobody may look there again.
 
     Bits are written no further on than floats are read. Where others hold the memory, too, there is a copy.
@@ -175,11 +175,11 @@ def settled(out: NDArray[Any], dtype: np.dtype[Any], held: bool = True) -> NDArr
         memory = memory.base
     own = type(memory) is np.ndarray and memory.flags.owndata and memory.dtype == out.dtype and out.flags.carray
     if not own or out.nbytes < LARGE or memory.size - out.size > LINE or not in_bits(dtype, out.dtype):
-        return narrow(out, dtype, held)
+        return narrow(out, dtype)
     shape, count = out.shape, out.size
     numbers = out.reshape(-1)
     bits = memory.reshape(-1).view(_WORD)[:count]
-    narrow_all(numbers, bits, kind_of(np.empty(0, dtype)), held)
+    narrow_all(numbers, bits, kind_of(np.empty(0, dtype)), True)
     del numbers, bits
     memory.resize(-(-count * 2 // memory.itemsize), refcheck=False)
     return memory.view(dtype)[:count].reshape(shape)
