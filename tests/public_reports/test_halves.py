@@ -52,3 +52,35 @@ def test_bfloat16_that_numpy_saved():
     with pytest.raises(DTypeError, match=r"got \|V2: numpy.load gives bfloat16 as its bits, whose .view"):
         ka.kernels.Gaussian()(rows)
     assert_allclose(np.diagonal(ka.kernels.Gaussian()(rows.view(BFLOAT16))).astype(np.float32), 1)
+
+
+def made(sklearn, name):
+    return getattr(sklearn, name)() if name == "ExactKernelRidge" else getattr(sklearn, name)(random_state=0)
+
+
+@pytest.mark.parametrize("dtype", UNITS, ids=str)
+@pytest.mark.parametrize("name", ["FeatureRidge", "ExactKernelRidge", "FeatureClassifier"])
+def test_fits_of_large_numbers(name, dtype):
+    """scikit-learn/scikit-learn#13007: sums of float16 overflowed; jax-ml/jax#11014: NumPy could not place bfloat16.
+
+    Targets of bfloat16 were refused by scikit-learn's check of them, with an error about its own code.
+    """
+    sklearn = pytest.importorskip("kernattn.sklearn")
+    rows = (300 + 20 * normal(40, 3)).astype(dtype)
+    numbers = rows[:, 0].astype(np.float64) + 20 * normal(40, seed=1)
+    numbers = ((numbers > 300) if name == "FeatureClassifier" else numbers).astype(dtype)
+    wide = rows.astype(np.float64), numbers.astype(np.float64)
+    found, wanted = (made(sklearn, name).fit(*x).predict(wide[0]) for x in ((rows, numbers), wide))
+    assert_allclose(np.asarray(found, np.float64), np.asarray(wanted, np.float64), rtol=1e-6)
+
+
+def test_frequencies_keep_their_digits_beside_rows_in_bfloat16():
+    """huggingface/transformers#25681: casting a model rounded its frequencies too. One in float32 takes 16-bit rows."""
+    torch = pytest.importorskip("torch")
+    kt = pytest.importorskip("kernattn.torch")
+    module = kt.FavorAttention(ka.kernels.Softmax(), 64, 64, seed=0)
+    rows = torch.tensor(normal(1, 1, 32, 64), dtype=torch.float32)
+    rows = (22 * rows / rows.norm(dim=-1, keepdim=True)).bfloat16()  # so long that rounded frequencies cost digits
+    out, exact = module(rows, rows, rows), module(*3 * (rows.float(),))
+    assert out.dtype == torch.bfloat16
+    assert (out.float() - exact).abs().max() <= 1.1 * UNITS[BFLOAT16] * exact.abs().max()
