@@ -75,11 +75,15 @@ def torch_compiled(q: Any, k: Any, v: Any, omega: Float64 | None, causal: bool) 
     return partial(torch.inference_mode()(torch.compile(run, fullgraph=True, dynamic=False)), q, k, v)
 
 
-def torch_softmax(q: Any, k: Any, v: Any, causal: bool) -> Call:
-    """Exact attention by torch's fused kernel, which takes (batch, heads, n, d) only: three dimensions leave it."""
+def torch_softmax(q: Any, k: Any, v: Any, causal: bool, beside: Any = None) -> Call:
+    """Exact attention by torch's fused kernel, which takes (batch, heads, n, d) only: three dimensions leave it.
+
+    `beside` is a bias of scores, or a mask of bool.
+    """
     torch, tensors = torch_of(q, k, v)
     attention = torch.inference_mode()(torch.nn.functional.scaled_dot_product_attention)
-    return partial(attention, *(tensor[None] for tensor in tensors), is_causal=causal)
+    given = {} if beside is None else {"attn_mask": torch_of(beside)[1][0]}
+    return partial(attention, *(tensor[None] for tensor in tensors), is_causal=causal, **given)
 
 
 def elu1(x: Any) -> Any:

@@ -13,6 +13,7 @@ from bench.cpu.cases.attention import (
     full_favor,
     one_head,
     softmax,
+    softmax_beside,
     softmax_token,
     strided,
 )
@@ -89,6 +90,10 @@ CASES = {
     "softmax": Case(partial(softmax, causal=False)),
     "softmax-causal": Case(partial(softmax, causal=True)),
     "softmax-token": Case(softmax_token),
+    "softmax-bias": Case(partial(softmax_beside, what="bias")),
+    "softmax-bias-token": Case(partial(softmax_beside, what="bias", token=True), told="of one query"),
+    "softmax-mask": Case(partial(softmax_beside, what="mask")),
+    "softmax-mask-token": Case(partial(softmax_beside, what="mask", token=True), told="of one query"),
     "lsh": Case(hashed),
     **PATTERNS,
     **GATED,

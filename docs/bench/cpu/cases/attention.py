@@ -15,6 +15,7 @@ from bench.races import Race
 from bench.sizes import Sizes
 from bench.torch_chunks import CHUNK
 from kernattn.attention import causal_linear_attention, linear_attention, softmax_attention
+from kernattn.attention.patterns import from_mask
 from kernattn.bench import Work
 from kernattn.bench._clock import Call
 from kernattn.features import elu1, random_features
@@ -148,6 +149,25 @@ def softmax_token(o: Sizes) -> Race:
     pairs, size = float(o.heads * o.n), float(k.nbytes + v.nbytes)
     work = Work(size, 4.0 * pairs * o.dim, pairs, written=float(q.nbytes))
     return Race({"ours": partial(softmax_attention, q, k, v), "NumPy": partial(_by_products, q, k, v), **others}, work)
+
+
+def softmax_beside(o: Sizes, what: str, token: bool = False) -> Race:
+    """Exact attention with a bias of every score, or a random mask of half: of all queries, or of one."""
+    q, k, v = heads(o)
+    q = np.ascontiguousarray(q[:, :1]) if token else q
+    scores = np.random.default_rng(o.seed + 1).standard_normal((q.shape[1], o.n), np.float32).astype(q.dtype)
+    beside = scores if what == "bias" else scores > 0
+    if what == "bias":
+        calls: dict[str, Call] = {"ours": partial(softmax_attention, q, k, v, score_bias=beside)}
+    else:
+        calls = {
+            "ours": partial(softmax_attention, q, k, v, pattern=from_mask(beside)),
+            "ours, a new pattern each call": lambda: softmax_attention(q, k, v, pattern=from_mask(beside)),
+        }
+    if peers.have("torch"):
+        calls["torch's scaled_dot_product_attention"] = peers.torch_softmax(q, k, v, False, beside)
+    pairs, size = float(o.heads) * beside.size, float(k.nbytes + v.nbytes + beside.nbytes)
+    return Race(calls, Work(size, 4.0 * pairs * o.dim, pairs, written=float(q.nbytes)))
 
 
 def _by_products(q: Any, k: Any, v: Any) -> Any:
