@@ -8,7 +8,7 @@ from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import Normaliser, PeakedSum, quotient, read, row_normaliser
 from kernattn.ops.attend_vjp import reference
 from kernattn.ops.features.reference import relative
-from kernattn.ops.key_state_vjp.walks import loops_take, onto_state, queries, walk_tokens
+from kernattn.ops.key_state_vjp.walks import loops_take, onto_state, queries, walk_tokens, whole
 from kernattn.ops.recast import narrow_cotangents, widen
 
 
@@ -18,7 +18,8 @@ def attend_vjp(
     """Leave maps that the loops do not take, and in float64 what is far from ordinary, to array operations."""
     dtype = state.s.dtype
     if loops_take(q_spec):
-        side, lead, heads = queries(q, q_spec, out, normaliser, g, dtype), state.s.shape[:-2], g.shape[:-2]
+        side = queries(q, q_spec, whole(out, dtype), normaliser, g, dtype)
+        lead, heads = state.s.shape[:-2], g.shape[:-2]
         asked = walk_tokens(None, side, lead, heads, state, learn=learn)
         if asked is not None:
             side = side.without_outputs()

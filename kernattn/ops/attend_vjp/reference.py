@@ -10,6 +10,7 @@ from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, si
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, onto_sums, sum_onto, weight, with_column
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite
+from kernattn.ops.attend.reference import attend
 from kernattn.ops.features.reference import relative
 from kernattn.ops.features_vjp.reference import pull_back
 
@@ -19,6 +20,8 @@ def attend_vjp(
 ) -> tuple[PeakedSum, MapCotangent]:
     """Return the cotangents of the sums, and of the queries."""
     xp = namespace(q=q)
+    if out.dtype != state.s.dtype:  # rounded: g.v and g.o nearly cancel
+        out, _ = attend(state, q, q_spec, state.s.dtype, False)
     q, weights, ghat = over_normalisers(xp, q, q_spec, out, normaliser, g)
     f, sums = pull_reading(xp, weights, ghat, state)
     return onto_sums(xp, sums, state), pull_back(q, q_spec, sum_onto(xp, f, (*q.shape[:-1], f.shape[-1])), False, learn)

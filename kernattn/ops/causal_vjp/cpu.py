@@ -12,7 +12,7 @@ from kernattn.ops._numba.tiles.layout import accumulation, narrow
 from kernattn.ops.causal.reference import causal
 from kernattn.ops.causal_vjp import reference
 from kernattn.ops.key_state_vjp.normalised import lowered, raised
-from kernattn.ops.key_state_vjp.walks import Side, Walk, keys, loops_take, onto_state, queries, walk_tokens
+from kernattn.ops.key_state_vjp.walks import Side, Walk, keys, loops_take, onto_state, queries, walk_tokens, whole
 from kernattn.ops.recast import narrow_cotangents, widen
 
 
@@ -23,7 +23,8 @@ def causal_vjp(
     """Leave maps that the loops do not take, and in float64 what is far from ordinary, to array operations."""
     dtype = accumulation(v)
     if loops_take(q_spec, k_spec):
-        cotangents = in_loops(q, k, v, q_spec, k_spec, state, key_mask, segment_ids, out, normaliser, g, after, learn)
+        rest = whole(out, dtype), normaliser, g, after, learn
+        cotangents = in_loops(q, k, v, q_spec, k_spec, state, key_mask, segment_ids, *rest)
         if cotangents is not None:
             return cotangents
         dtype = np.dtype(np.float64)
@@ -36,8 +37,8 @@ def causal_vjp(
 
 def in_loops(
     q: Array, k: Array, v: Array, q_spec: MapSpec, k_spec: MapSpec, state: PeakedSum | None, key_mask: Array | None,
-    segment_ids: Array | None, out: Array, normaliser: Normaliser, g: Array, after: PeakedSum | None, learn: bool,
-    *, asked: np.dtype[Any] | None = None,
+    segment_ids: Array | None, out: Array | None, normaliser: Normaliser, g: Array, after: PeakedSum | None,
+    learn: bool, *, asked: np.dtype[Any] | None = None,
 ) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None] | None:  # fmt: skip
     """Return the cotangents for maps that the loops take; None where a number is too large or too small for these.
 

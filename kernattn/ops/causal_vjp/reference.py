@@ -9,12 +9,12 @@ tested and nothing is written in place.
 from types import ModuleType
 from typing import NamedTuple
 
-from kernattn._arrays.namespaces import Array, namespace, zeros
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zeros
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, in_units_of, onto_sums, sum_onto, weight
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite, summarise
 from kernattn.ops.attend_vjp.reference import over_normalisers, pull_reading
-from kernattn.ops.causal.reference import count_segments, side_of
+from kernattn.ops.causal.reference import causal, count_segments, side_of
 from kernattn.ops.features_vjp.reference import pull_back
 from kernattn.ops.key_state_vjp.reference import admit_keys, onto_keys, pull_summary
 
@@ -57,6 +57,10 @@ def causal_vjp(
     none = zeros(xp, (n,), xp.int32, v)
     mask = none == 0 if key_mask is None else key_mask
     segment = none if segment_ids is None else count_segments(xp, segment_ids)
+    dtype = accumulation_dtype(xp, v)
+    if out.dtype != dtype:  # rounded: g.v and g.o nearly cancel
+        wide = xp.astype(v, dtype)
+        out, _, _ = causal(q, k, wide, q_spec, k_spec, state, key_mask, segment_ids, False)
     q, queries, ghat = over_normalisers(xp, q, q_spec, out, normaliser, g)
     k, keys, values = admit_keys(xp, k, v, k_spec, mask)
 

@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact, phase
+from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import TALL, lanes
-from kernattn.ops._numba.codegen.vectors import load, store, where
 from kernattn.ops._numba.kinds import angular, column_join, column_pull
 from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
-from kernattn.ops._numba.tiles.rows import fetch_rows
+from kernattn.ops._numba.tiles.rows import fetch_rows, given_rows
 from kernattn.ops._numba.tiles.sums import Sums, clear, load_sums, rescale, store_sums
 from kernattn.ops.key_state.loops import count_rows_of_sequence
+from kernattn.ops.key_state_vjp.answers_loops import answer
 from kernattn.ops.key_state_vjp.features_loops import read_weights, write_features
+from kernattn.ops.key_state_vjp.pairs_loops import cut, meet, zeros_below
 from kernattn.ops.key_state_vjp.tokens_loops import chunk_of, copy_back, describe, empty_tile, place, source
 
 PIECE = 4 * TALL
@@ -31,6 +32,9 @@ RUN_COLUMNS = 12
 
 X, V, OUTPUTS, MASK = range(4)
 """Those heads, in this order; also the first parts of tokens."""
+
+H = 3
+"""The part of tokens after these: h."""
 
 
 @inner
@@ -47,29 +51,6 @@ def _multiply_factors(across, count, row, factor, h, rows):
         for i in range(rows):
             h[i] *= factor[i]
     return some > 0
-
-
-@inner_exact
-def _zeros_below(pairs, rows, row, edge):
-    """Put zeros where writer j stands after reader i, as far as blocks reach; edge is zeros, and as many ones."""
-    zero, width = pairs.dtype.type(0), lanes(pairs)
-    none = load(edge, 0)
-    for j in range(rows):
-        first = j // width * width
-        for i in range(max(0, j + 1 - TALL) // width * width, first, width):
-            store(none, pairs, j * row + i)
-        y = load(pairs, j * row + first)
-        store(where(load(edge, width - (j - first)) > zero, y, zero), pairs, j * row + first)
-
-
-@inner_exact
-def _cut(pairs, rows, row, left, right, edge):
-    """Add left_j right_i to pairs (C, C) where writer j stands before reader i, or is its own, and zeros elsewhere."""
-    width = lanes(pairs)
-    for j in range(rows):
-        for i in range(j // width * width, rows, width):
-            store(load(pairs, j * row + i) + load(right, i) * left[j], pairs, j * row + i)
-    _zeros_below(pairs, rows, row, edge)
 
 
 @inner
@@ -118,7 +99,7 @@ def _fetch_next(tokens, heads, n, position, step, rows, dim, e, i, some, feature
     fetch_rows(x, (heads[X] * n + first) * dim + low, high - low)
     low, high = e * rows * i // features, e * rows * (i + some) // features
     fetch_rows(v, (heads[V] * n + first) * e + low, high - low)
-    if out[0].size + out[1].size > 0:
+    if given_rows(out):
         fetch_rows(out, (heads[OUTPUTS] * n + first) * e + low, high - low)
 
 
@@ -126,7 +107,13 @@ def _fetch_next(tokens, heads, n, position, step, rows, dim, e, i, some, feature
 def _said(tokens):
     """Return h, z and peaks of normalisers, and whether there are outputs."""
     _, _, out, h, z, peaks = tokens
-    return h, z, peaks, out[0].size + out[1].size > 0
+    return h, z, peaks, given_rows(out)
+
+
+@inner
+def answers(readers):
+    """Do readers find their outputs themselves?"""
+    return readers[H].size > 0 and not given_rows(readers[OUTPUTS])
 
 
 class Tiles(NamedTuple):
@@ -140,6 +127,7 @@ class Tiles(NamedTuple):
     angles: Any  # (D, C), the readers' projections, where `column_join` wants them
     across: Any  # (e, C), rows of readers
     pairs: Any  # (C, C), products of writers and readers
+    met: Any  # (C, C), of their features, where readers answer
     read: Any  # (C, e), what readers read, where it cannot be written in place
     packed: Any  # (d, C), rows of readers on their way into a product
     rows_dx: Any  # (C, d), their cotangents, where they cannot be written in place
@@ -156,7 +144,7 @@ class Tiles(NamedTuple):
 
 
 @inner
-def _tiles(phi_w, phi_r, writers, readers, e, chunk, learns, like):
+def _tiles(phi_w, phi_r, writers, readers, e, chunk, learns, answers, like):
     """Return room for chunks of so many tokens."""
     size, row_e = tile_rows(chunk, like), tile_rows(e, like)
     wide = tile_rows(max(phi_r.features, phi_w.frequencies, phi_r.frequencies), like)
@@ -167,7 +155,8 @@ def _tiles(phi_w, phi_r, writers, readers, e, chunk, learns, like):
         empty_tile(writers, phi_w.dim, e, size, like), empty_tile(readers, phi_r.dim, e, size, like),
         aligned(size * row_k, like), aligned(wide * size, like), aligned(wide * size, like),
         aligned(wide * size if angular(phi_r.kind) else 0, like), aligned(row_e * size, like),
-        aligned(size * size, like), aligned(size * row_e, like), aligned(size * phi_r.dim, like),
+        aligned(size * size, like), aligned(size * size if answers else 0, like),
+        aligned(size * row_e, like), aligned(size * phi_r.dim, like),
         aligned(size * row_dx, like), aligned(tile_rows(phi_r.frequencies, like) * row_dx if learns else 0, like),
         aligned(size, like), aligned(wide, like), aligned(wide, like), aligned(wide, like), edge,
         size, row_k, row_e, row_dx,
@@ -238,15 +227,14 @@ def _read_chunk(rows, seen, wants, num, num_at, num_row, sums, tiles):
     """Add to f, and where it is wanted to num, what readers find in this chunk: writers up to themselves."""
     features, e, row_e, size, row_k = sums.features, sums.e, sums.row, tiles.size, tiles.row_k
     pairs, f, width = tiles.pairs, tiles.f, lanes(tiles.f)
-    product(tiles.left.v, 0, row_e, 1, tiles.across, 0, size, pairs, 0, size, rows, rows, e, False, UPPER)
-    _cut(pairs, rows, size, tiles.left.h, tiles.right.h, tiles.edge)
+    cut(pairs, rows, size, tiles.left.h, tiles.right.h, tiles.edge)
     for i in range(0, rows, width):  # readers i see writers up to i
         some = min(width, rows - i)
         depth = min(rows, i + some)
         product(tiles.keys, 0, 1, row_k, pairs, i, size, f, i, size, features, some, depth, seen, FULL)
     if wants:
         product(tiles.keys, 0, row_k, 1, tiles.weights, 0, size, pairs, 0, size, rows, rows, features, False, UPPER)
-        _zeros_below(pairs, rows, size, tiles.edge)
+        zeros_below(pairs, rows, size, tiles.edge)
         product(pairs, 0, 1, size, tiles.left.v, 0, row_e, num, num_at, num_row, rows, e, rows, seen, LOWER)
 
 
@@ -297,6 +285,11 @@ def _read(phi, readers, e, heads, head_out, mask, n, position, step, rows, seen,
             tiles.weights, 0, 1, size, sums.s, 0, row_e, num, num_at, num_row, rows, e, phi.features, False, FULL
         )  # fmt: skip
     if writes:
+        meet(rows, sums, tiles)
+    if answers(readers):
+        at_h = heads[OUTPUTS] * n + position
+        far += answer(rows, writes, seen, readers[H], at_h, step, checks, sums, tiles)
+    if writes:
         _read_chunk(rows, seen, wants, num, num_at, num_row, sums, tiles)
     # back through the features
     _pull(phi, x, x_at, x_row, rows, scaled, sums.z, numbers, tiles)
@@ -331,18 +324,19 @@ def walk(
     """Take runs low to high, each of them tokens of one head, the last one first where step is -1.
 
     writers and readers are x, v, outputs, each (floats, bits, kind), h, and z and peaks of normalisers, all flat.
-    Without normalisers there is no h and the row is [v, 1], else it is [v, h]; where there are outputs o, h becomes
-    -v.o. runs (R, RUN_COLUMNS): of a writer the heads of x, of v, of outputs, and of the mask; the same of a reader;
-    the heads of what came before, or -1, and of the results; first token in the order of the walk, and the one after
-    the last. masks are those of writers and readers, and where sequences begin in the order of the walk. results are
-    the cotangents of a reader's x, of what it reads, both (floats, bits, kind), and of omega, offset and row_weights of
-    its map, one after the other. modes: are there writers? readers? Is what they read wanted? Does a reader's log scale
-    count? Are sizes looked at? far_r becomes how many rows of a run were too large or too small.
+    Without normalisers there is no h and the row is [v, 1], else it is [v, h]. Where there are outputs o, h becomes
+    -v.o; without them a reader's becomes less what it finds of v itself. runs (R, RUN_COLUMNS): of a writer the heads
+    of x, of v, of outputs, and of the mask; the same of a reader; the heads of what came before, or -1, and of the
+    results; first token in the order of the walk, and the one after the last. masks are those of writers and readers,
+    and where sequences begin in the order of the walk. results are the cotangents of a reader's x, of what it reads,
+    both (floats, bits, kind), and of omega, offset and row_weights of its map, one after the other. modes: are there
+    writers? readers? Is what they read wanted? Does a reader's log scale count? Are sizes looked at? far_r becomes how
+    many rows of a run were too large or too small.
     """
     phi_w, phi_r = unpack(phi_w), unpack(phi_r)
     (mask_w, mask_r, fresh), (_, _, numbers), (writes, reads, _, _, checks) = masks, results, modes
     like, features = whole(numbers), phi_r.features
-    tiles = _tiles(phi_w, phi_r, writers, readers, e, chunk, numbers.size > 0, like)
+    tiles = _tiles(phi_w, phi_r, writers, readers, e, chunk, numbers.size > 0, answers(readers), like)
     wide = tiles.totals.size
     sums = Sums(
         aligned(wide * tiles.row_e, like), aligned(wide, like), aligned(wide, like), aligned(wide, like),

@@ -18,6 +18,7 @@ from kernattn.ops._numba.tiles.layout import (
     NO_MASK,
     Rows,
     flat,
+    has_bits,
     narrow,
     no_rows,
     nothing,
@@ -101,11 +102,17 @@ def keys(k: Array, v: Array, spec: MapSpec, key_mask: Array | None, dtype: np.dt
     return Side(phi, parts, (k.shape[:-2], v.shape[:-2], (), lead), mask, v.shape[-2:], (k.dtype, v.dtype))
 
 
-def queries(q: Array, spec: MapSpec, out: Array, normaliser: Normaliser, g: Array, dtype: np.dtype[Any]) -> Side:
-    """Return queries over their normalisers with [g, -g.o]."""
+def whole(out: Array, dtype: np.dtype[Any]) -> Array | None:
+    """Return outputs, None where they were rounded to 16 bits: differences of g.v and g.o lose their digits."""
+    return None if has_bits(out, dtype) else out
+
+
+def queries(q: Array, spec: MapSpec, out: Array | None, normaliser: Normaliser, g: Array, dtype: np.dtype[Any]) -> Side:
+    """Return queries over their normalisers with [g, -g.o]: without outputs o, a walk that they read finds g.o."""
     lead = g.shape[:-2]
     z, peaks, phi = flat(normaliser.z, dtype), flat(normaliser.peak, dtype), pack_map(spec, dtype, q.shape[-1])
-    parts = rows(q, dtype), rows(g, dtype), rows(out, dtype), np.empty_like(z), z, peaks
+    outputs, h = (no_rows(dtype), np.zeros_like(z)) if out is None else (rows(out, dtype), np.empty_like(z))
+    parts = rows(q, dtype), rows(g, dtype), outputs, h, z, peaks
     return Side(phi, parts, (q.shape[:-2], lead, lead, ()), NO_MASK, g.shape[-2:], (q.dtype, g.dtype))
 
 
