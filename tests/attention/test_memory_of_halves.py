@@ -19,6 +19,7 @@ BEHIND, AROUND = ka.patterns.local(WINDOW, 0), ka.patterns.local(WINDOW, WINDOW)
 APART = ka.patterns.local(4, 4, dilation=2)
 MIXTURES = np.random.default_rng(1).standard_normal((LANDMARKS, N)).astype(np.float32) / N
 BLOCKS = np.random.default_rng(2).standard_normal((4, D, D)).astype(np.float32) / D
+CENTROIDS = np.random.default_rng(3).standard_normal((1, LANDMARKS, D)).astype(np.float32)
 near_and_far = ka.attention.scatterbrain_attention
 
 WRITTEN, ADDED = 0.75, 1.02
@@ -41,6 +42,7 @@ FORWARD = {
     "weights": (ADDED, lambda q, k, v: ka.kernel_attention(q[:, :64], k, v, ka.kernels.Cauchy(8.0))),
     "linformer": (WRITTEN, lambda q, k, v: ka.attention.linformer_attention(q, k, v, *[MIXTURES.astype(q.dtype)] * 2)),
     "nystrom": (WRITTEN, lambda q, k, v: ka.attention.nystrom_attention(q, k, v, num_landmarks=LANDMARKS)),
+    "routing": (ADDED, lambda q, k, v: ka.attention.routing_attention(q, k, v, CENTROIDS, window=2 * N // LANDMARKS)),
     "compressed": (
         ADDED,
         lambda q, k, v: ka.attention.compressed_attention(

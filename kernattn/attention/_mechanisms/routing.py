@@ -226,14 +226,15 @@ def _average_copies(out: Array, members: Members, n: int) -> Array:
     copies = copies[np.argsort(owner, kind="stable")]
     counts = np.bincount(owner, minlength=heads * n)
     order, begins = np.argsort(-counts, kind="stable"), np.cumsum(counts) - counts
-    rows = xp.astype(xp.reshape(out, (-1, e)), accumulation_dtype(xp, out), copy=False)
-    total = zeros(xp, (0, e), rows.dtype, rows)
+    rows, wide = xp.reshape(out, (-1, e)), accumulation_dtype(xp, out)
+    total = zeros(xp, (0, e), wide, rows)
     for turn in range(int(np.max(counts)), 0, -1):
         own = order[: np.count_nonzero(counts >= turn)]
-        more = xp.take(rows, indices(xp, copies[begins[own] + turn - 1], rows), axis=0)
+        more = xp.astype(xp.take(rows, indices(xp, copies[begins[own] + turn - 1], rows), axis=0), wide, copy=False)
         total = xp.concat([more[: total.shape[0], :] + total, more[total.shape[0] :, :]], axis=0)
     size, place = total.shape[0], np.empty(heads * n, np.int64)
-    total = total / constant(xp, counts[order[:size], None], rows.dtype, rows)
-    total = xp.concat([total, zeros(xp, (1, e), rows.dtype, rows)], axis=0)
+    total = total / constant(xp, counts[order[:size], None], wide, rows)
+    total = xp.concat([total, zeros(xp, (1, e), wide, rows)], axis=0)
+    total = xp.astype(total, out.dtype, copy=False)
     place[order] = np.minimum(np.arange(heads * n), size)
-    return xp.astype(xp.take(total, indices(xp, place, rows), axis=0), out.dtype, copy=False)
+    return xp.take(total, indices(xp, place, rows), axis=0)
