@@ -171,6 +171,7 @@ def softmax_arguments(
 
 def check_score_bias(q: Array, k: Array, v: Array, bias: Array) -> None:
     """Raise unless a bias is (..., n, l), of the dtype of the queries, and broadcasts to the outputs."""
+    namespace(q=q, score_bias=bias)
     if dtype_name(bias) == "bool":
         raise DTypeError(
             "score_bias must hold numbers; got bool: a mask of which query sees which key is "
