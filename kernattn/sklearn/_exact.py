@@ -24,6 +24,7 @@ from kernattn.solvers import KernelRidge, kernel_ridge
 from kernattn.solvers._check import widen
 from kernattn.solvers._rows import are_same
 from kernattn.solvers._spectrum import cast_as
+from kernattn.solvers._sums import average
 
 LANDMARKS = 512  # on which rows left out choose a ridge
 
@@ -105,7 +106,7 @@ class ExactKernelRidge(MultiOutputMixin, RegressorMixin, MapEstimator):
             number = min(positive_integer("num_landmarks", number), x.shape[0])
         before = getattr(self, "solution_", None) if boolean("warm_start", self.warm_start) else None
         seed = seed_of(self.random_state)
-        kernel, mean = self._tune(x, y, weights), np.average(y, axis=0, weights=weights)
+        kernel, mean = self._tune(x, y, weights), average(y, weights)
         fit = kernel_ridge(
             x,
             array_beside(x, y - mean),

@@ -19,7 +19,7 @@ from kernattn.kernels import Stationary
 from kernattn.sklearn._drawn import draw_for_numbers, draw_without_targets, without_zeros
 from kernattn.sklearn._inputs import array_beside, check_ridge, lowest_ridge
 from kernattn.sklearn._maps import RandomMapEstimator
-from kernattn.sklearn._parameters import check_parameters
+from kernattn.sklearn._parameters import OBJECTIVES, check_parameters
 from kernattn.solvers import Moments, Ridge, ridge
 from kernattn.solvers._check import widen
 from kernattn.solvers._digests import FOLDS, digests_of_all_bits, folds_of
@@ -157,7 +157,7 @@ class LeastSquares(OnMoments):
         return draw_for_numbers(self, x, y, weights)
 
     def _split(self, x: Array) -> NDArray[np.int64] | None:
-        name = one_of("objective", self.objective, ("folds", "evidence", "gcv"))
+        name = one_of("objective", self.objective, OBJECTIVES)
         return None if self.ridge is not None or name != "folds" else folds_of(x)
 
     def _solve(self, m: Moments) -> Ridge:

@@ -211,3 +211,12 @@ def test_rows_in_any_order_of_memory_have_one_fit():
         for rows in (x, np.asfortranarray(x))
     ]
     np.testing.assert_array_equal(models[1].predict(x), models[0].predict(x))
+
+
+def test_exact_fits_centre_as_the_others_do():
+    """Sums of huge weights were infinite: a second mean of targets beside the one that knows."""
+    fits = [
+        ExactKernelRidge(lengthscale=1.0, ridge=0.1 * w, random_state=0).fit(X, Y + 5, np.full(60, w))
+        for w in (1.0, 1e307)
+    ]
+    np.testing.assert_allclose(fits[1].predict(X), fits[0].predict(X), rtol=1e-9)
