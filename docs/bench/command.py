@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench import Device, Sizes, cases, device, race_cases, write
+from bench.races import unread
 from kernattn._runtime.checks import positive_integer
 from kernattn.bench import HostClock, table
 from kernattn.cli import _start
 from kernattn.errors import ParameterError
 
 Rows = list[dict[str, Any]]
+SIZES = ("batch", "heads", "dim", "features", "dtype")
+READ = {  # by what is no case; cases are asked
+    "exact": (),
+    "generate": ("batch", "heads", "dim", "rounds"),
+    "tables": ("seeds",),
+    "page": (),
+    "scaling": ("heads", "dim", "features"),
+    "start": (),
+    "stream": ("dim", "features"),
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,9 +57,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--batch", type=int, metavar="B", help="gpu: batch (default: 4)")
     add("--heads", type=int, metavar="H", help="heads (default: 8; gpu: 16)")
     add("--dim", type=int, metavar="D", help="dimension of queries, keys and values (default: 64; gpu: 128)")
-    add("--features", type=int, default=256, metavar="M", help="features of a map (default: %(default)s)")
+    add("--features", type=int, metavar="M", help="features of a map (default: 256)")
     add("--dtype", help="float32 or float64; gpu: also bfloat16, float16, tf32 (default: float32; gpu: bfloat16)")
-    add("--rounds", type=int, default=15, help="turns of every contestant (default: %(default)s)")
+    add("--rounds", type=int, help="turns of every contestant (default: 15; generate: 7, and no more)")
     add("--asleep", action="store_true", help="cpu: turns begin after a rest, and are one call each")
     add("--scaling", action="store_true", help="cpu: time and memory for n from 2^10 to 2^20, and their figure")
     add("--backward", action="store_true", help="with --scaling: forward and backward, to 2^18, with fitted slopes")
@@ -61,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="with --stream: rows of --dim columns (default: 10000000); tables: learn from no more than these",
     )
     add("--page", type=Path, metavar="FILE.md", help="cpu: make the tables of a page anew, all its runs in one go")
-    add("--seeds", type=int, default=5, metavar="S", help="tables: splits of each (default: %(default)s)")
+    add("--seeds", type=int, metavar="S", help="tables: splits of each (default: 5)")
     add("--models", nargs="+", metavar="NAME", help="tables: contestants to race (default: all)")
     add("--anew", action="store_true", help="tables: measure again what --out holds of --models")
     add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
@@ -70,6 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Do what the options of the command ask for."""
     if options.what == "tables":
+        _check_sizes(options)
         from bench.cpu.tabular.command import run_tables
 
         run_tables(options)
@@ -108,7 +119,24 @@ def _check(options: argparse.Namespace, on: Device) -> None:
         raise ParameterError("--backward says what --scaling times; give both")
     if options.models is not None or options.anew:
         raise ParameterError("--models and --anew are options of `kernattn bench tables`")
+    _check_sizes(options)
     _check_cases(options, on)
+
+
+def _check_sizes(options: argparse.Namespace) -> None:
+    """Raise where a size, or a number of turns or splits, was given and nothing that was asked for reads it."""
+    parts = [name for name in READ if name == options.what or getattr(options, name, False)]
+    if options.what is not None or options.page is not None:
+        parts = [options.what or "page"]
+    cases_too = options.cases is not None or not parts
+    reads = {name for part in parts for name in READ[part]} | ({"rounds", *SIZES} if cases_too else set())
+    _refuse([name for name in (*SIZES, "rounds", "seeds") if getattr(options, name) is not None and name not in reads])
+
+
+def _refuse(names: Sequence[str]) -> None:
+    if names:
+        flags = ", ".join(f"--{name}" for name in names)
+        raise ParameterError(f"nothing that was asked for takes {flags}; leave out what is not heeded")
 
 
 def _check_cases(options: argparse.Namespace, on: Device) -> None:
@@ -127,8 +155,12 @@ def _check_cases(options: argparse.Namespace, on: Device) -> None:
 
 
 def _race(options: argparse.Namespace, on: Device) -> None:
-    given = {name: getattr(options, name) for name in ("batch", "heads", "dim", "features", "dtype")}
-    sizes = replace(on.sizes, **{name: value for name, value in given.items() if value is not None})
+    given = {name: value for name in SIZES if (value := getattr(options, name)) is not None}
+    sizes = on.sizes.but(**given)
+    if options.cases is not None:
+        others = [name for name in ("scaling", "stream") if getattr(options, name)]
+        of_cases = [name for name in given if not any(name in READ[other] for other in others)]
+        _refuse(unread(on, options.cases, sizes, options.n or on.lengths, of_cases))
     clock = HostClock(asleep=True) if options.asleep else None
     none = options.cases is None and (options.scaling or options.start or options.stream)
 
@@ -138,7 +170,8 @@ def _race(options: argparse.Namespace, on: Device) -> None:
 
     report = _printer(on.columns, lambda rows, whole: keep(rows, [whole], {}))
     names = [] if none else options.cases
-    rows = race_cases(on, names, sizes, options.n, options.rounds, clock=clock, report=report)
+    rounds = 15 if options.rounds is None else options.rounds
+    rows = race_cases(on, names, sizes, options.n, rounds, clock=clock, report=report)
     parts: list[str] = [] if none else [table(rows, on.columns)]
     more: dict[str, Any] = {}
     draw = None
@@ -183,8 +216,9 @@ def _generate(options: argparse.Namespace, machine: str) -> None:
 
     sizes = {name: value for name in ("heads", "dim") if (value := getattr(options, name)) is not None}
     batches = (1, 32) if options.batch is None else (options.batch,)
+    rounds = 7 if options.rounds is None else min(options.rounds, 7)
     report = _printer(GENERATION, keep)
-    generation(options.n or (784, 3072, 12288), batches, rounds=min(options.rounds, 7), report=report, **sizes)
+    generation(options.n or (784, 3072, 12288), batches, rounds=rounds, report=report, **sizes)
 
 
 def _exact(options: argparse.Namespace, machine: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
-from bench.sizes import Sizes
+from bench.sizes import Sizes, Watched
 from kernattn._arrays.precision import precision
 from kernattn._runtime.checks import positive_integer
 from kernattn.bench import Clock, Column, Gauge, Rates, Work, race
@@ -20,7 +20,8 @@ class Race:
     """Calls by contestant, "ours" among them, each over `sets` sets of inputs; the work of one set; squared errors.
 
     `works` has the work of contestants that do something else, which stands beside what "ours" does; `medians` the
-    medians of absolute errors, where a few rows carry most of the squared ones; `dim` the columns that data have.
+    medians of absolute errors, where a few rows carry most of the squared ones; `dim` and `dtype` are what data have,
+    or contestants take, whatever was given.
     """
 
     calls: Mapping[str, Call]
@@ -30,6 +31,7 @@ class Race:
     works: Mapping[str, Work] = field(default_factory=dict)
     medians: Mapping[str, Callable[[], float]] = field(default_factory=dict)
     dim: int | None = None
+    dtype: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +97,31 @@ def race_cases(
         for name in names:
             case = device.cases[name]
             for n in lengths if case.n is None else (case.n,):
-                rows += _rows(device, name, replace(sizes, n=n), rates, clock, rounds)
+                rows += _rows(device, name, sizes.but(n=n), rates, clock, rounds)
                 report(rows)
     return rows
+
+
+def unread(
+    device: Device, names: Sequence[str], sizes: Sizes, lengths: Sequence[int], given: Sequence[str]
+) -> list[str]:
+    """Return which of the sizes that were given no case reads: cases are made, until all are seen to be read.
+
+    A case that lacks a package may read them all.
+    """
+    _check(device, names, sizes, lengths)
+    left = list(given)
+    for name in names:
+        if not left:
+            break
+        case = device.cases[name]
+        watched = Watched.of(sizes.but(n=lengths[0] if case.n is None else case.n))
+        try:
+            case.make(watched)
+        except MissingExtra:
+            return []
+        left = [size for size in left if size not in watched.read]
+    return left
 
 
 def _check(device: Device, names: Sequence[str], sizes: Sizes, lengths: Sequence[int]) -> None:
@@ -123,6 +147,7 @@ def _rows(device: Device, name: str, sizes: Sizes, rates: Rates | None, clock: C
     except MissingExtra as error:
         yield {"case": name, "skipped": str(error)}
         return
+    sizes = sizes if entry.dtype is None else sizes.but(dtype=entry.dtype)
     fixed: Row = {"case": name, "sets": entry.sets, **device.facts(clock)}
     fixed |= {key: getattr(sizes, key) for key in ("batch", "heads", "n", "dim", "features", "dtype")}
     fixed |= {} if entry.dim is None else {"dim": entry.dim}

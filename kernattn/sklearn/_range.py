@@ -3,16 +3,34 @@
 from typing import Any
 
 import numpy as np
+from sklearn.base import RegressorMixin
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, to_numpy64
 from kernattn._runtime.checks import finite_number, shown
 from kernattn._runtime.deprecated import warn_user
 from kernattn.errors import ParameterError
 from kernattn.sklearn._inputs import array_beside
+from kernattn.sklearn._maps import MapEstimator
 
 MARGIN = 1.0  # widths of the range
 SHARE = 0.01  # of the rows: that many wild ones are no surprise
 ROUNDING = 1e3  # units in the last place
+
+
+class BoundedRegressor(RegressorMixin, MapEstimator):
+    """A regressor whose predictions stay near the range of the targets that were fitted."""
+
+    margin: float | None
+    solution_: Any
+    target_range_: Array
+
+    def predict(self, X: Any) -> Any:
+        """Return predictions (n,) or (n, c) of rows X (n, d), within `margin` of the targets' range.
+
+        A warning says where more than one row in a hundred is held there, as of a trend that goes on.
+        """
+        x = self._check_new(X)
+        return hold_and_tell(self.solution_.predict(x), self.target_range_, self.margin)
 
 
 def check_margin(margin: Any) -> None:

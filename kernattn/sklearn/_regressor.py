@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import RegressorMixin
 
 from kernattn._arrays.namespaces import Float64
 from kernattn._arrays.units import in_units, unit_of
@@ -15,7 +14,7 @@ from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_numbers, without_zeros
 from kernattn.sklearn._inputs import check_rows, check_weights, is_named, one_ridge, targets_of
 from kernattn.sklearn._parameters import check_parameters
-from kernattn.sklearn._range import MARGIN, check_margin, hold_and_tell, widen_range
+from kernattn.sklearn._range import MARGIN, BoundedRegressor, check_margin, widen_range
 from kernattn.solvers import linear_model
 from kernattn.solvers._losses.linear_model import loss_of
 from kernattn.solvers._losses.losses import bring_near
@@ -25,7 +24,7 @@ FAR = 3.0  # mean deviations from the median, beyond which targets do not choose
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FeatureRegressor(RegressorMixin, FittedAtOnce):
+class FeatureRegressor(BoundedRegressor, FittedAtOnce):
     r"""Regression on features by a loss, :math:`\min_{w, b} \sum_i w_i\, L(y_i, f(x_i)) + \frac{\lambda}{2} |w|^2`.
 
     It is `kernattn.solvers.linear_model`, with :math:`f(x) = \phi(x)^T w + b`. The losses are those of scikit-learn's
@@ -101,14 +100,6 @@ class FeatureRegressor(RegressorMixin, FittedAtOnce):
         self._solve(linear_model, x, phi, y, weights, ridge, **own)
         self.target_range_ = widen_range(None, x, y)
         return self
-
-    def predict(self, X: Any) -> Any:
-        """Return predictions (n,) of rows X (n, d), within `margin`: means, or of "quantile" the quantile.
-
-        A warning says where more than one row in a hundred is held there, as of a trend that goes on.
-        """
-        x = self._check_new(X)
-        return hold_and_tell(self.solution_.predict(x), self.target_range_, self.margin)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

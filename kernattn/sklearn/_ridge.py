@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin
 
-from kernattn._arrays.namespaces import Array
 from kernattn.sklearn._drawn import without_zeros
 from kernattn.sklearn._inputs import array_beside, check_targets
 from kernattn.sklearn._on_moments import LeastSquares
-from kernattn.sklearn._range import MARGIN, check_margin, hold_and_tell, widen_range
+from kernattn.sklearn._range import MARGIN, BoundedRegressor, check_margin, widen_range
 from kernattn.solvers import jackknife
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
+class FeatureRidge(MultiOutputMixin, BoundedRegressor, LeastSquares):
     r"""Ridge regression on features, :math:`\min_{w, b} \sum_i w_i |y_i - \phi(x_i)^T w - b|^2 + \lambda |w|^2`.
 
     It is `kernattn.solvers.ridge` of the moments of the rows, so rows can come in parts, and memory does not depend on
@@ -83,14 +82,6 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
 
     margin: float | None = MARGIN
 
-    def predict(self, X: Any) -> Any:
-        """Return predictions (n,) or (n, c) of rows X (n, d), within `margin` of the targets' range.
-
-        A warning says where more than one row in a hundred is held there, as of a trend that goes on.
-        """
-        x = self._check_new(X)
-        return hold_and_tell(self.solution_.predict(x), self.target_range_, self.margin)
-
     def predict_interval(self, X: Any, X_train: Any, y_train: Any, coverage: float = 0.9) -> Any:
         """Return jackknife+ intervals (low, high) of rows X (m, d), by `kernattn.solvers.jackknife`.
 
@@ -109,4 +100,4 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         self._add(x, y, weights, first)
         x, y, _ = without_zeros(x, y, weights)
         if len(y):
-            self.target_range_: Array = widen_range(None if first else self.target_range_, x, y)
+            self.target_range_ = widen_range(None if first else self.target_range_, x, y)

@@ -20,6 +20,7 @@ from bench.cpu import kernel_peers, pattern_peers
 from bench.cpu.device import DEVICE
 from bench.cpu.scaling import SCALING, scaling, scaling_figure
 from bench.races import Case, Race
+from bench.sizes import Watched
 from kernattn.bench import Gauge, HostClock, Rates, Work, _gauges, table
 from kernattn.cli import main
 from kernattn.cli._start import START, time_starts
@@ -95,8 +96,9 @@ def test_contestants_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch
     if name in ("digits", "patches"):
         pytest.importorskip("sklearn")
         pytest.importorskip("PIL")
-    sizes = replace(TINY, n=32) if name == "prefixes" else TINY  # a model for each of 32 sequences
+    sizes = Watched.of(replace(TINY, n=32) if name == "prefixes" else TINY)  # a model for each of 32 sequences
     calls = dict(DEVICE.cases[name].make(sizes).calls)
+    read = set(sizes.read)
     assert next(iter(calls)) == "ours"  # to which ratios are
     ours = calls.pop("ours")()
     for contestant, call in calls.items():
@@ -110,6 +112,15 @@ def test_contestants_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch
         if not any(word in contestant for word in OTHERS):
             found = np.asarray(found).reshape(expected.shape)
             np.testing.assert_allclose(found, expected, atol=2e-4, err_msg=contestant)
+    assert sizes.read == read  # by now calls have what they need: `unread` makes races, and calls none
+
+
+def test_sizes_that_a_race_puts_in_place_of_others_are_not_read() -> None:
+    watched = Watched.of(TINY)
+    other = watched.but(n=8 * watched.n, heads=1)
+    assert (other.n, other.heads, other.tokens) == (1024, 1, 1024)
+    assert watched.read == other.read == {"n", "batch"}
+    assert replace(TINY, n=1024, heads=1) == TINY.but(n=1024, heads=1)
 
 
 def _check_halves(ours: Any, found: Any, contestant: str) -> None:
@@ -381,6 +392,15 @@ def test_unknown_cases_and_sizes_are_named() -> None:
         (["generate", "--cases", "step"], "generate races no cases"),
         (["--cases", "step", "--anew"], "options of `kernattn bench tables`"),
         (["tables", "--n", "64"], "--rows N"),
+        (["tables", "--heads", "2", "--rounds", "1"], "nothing that was asked for takes --heads, --rounds;"),
+        (["exact", "--features", "64"], "nothing that was asked for takes --features;"),
+        (["generate", "--dim", "8", "--dtype", "float64"], "takes --dtype;"),
+        (["--scaling", "--dtype", "float64"], "takes --dtype;"),
+        (["--start", "--stream", "--heads", "8", "--dim", "8"], "takes --heads;"),
+        (["--cases", "step", "--seeds", "3"], "takes --seeds;"),
+        (["--cases", "kernel-gaussian", "causal-hadamard", "--heads", "8", "--dim", "8"], "takes --heads;"),
+        (["--cases", "causal-hadamard", "--scaling", "--n", "64", "--batch", "1", "--heads", "8"], "takes --batch;"),
+        (["--cases", "product-64-64-64", "--features", "8", "--dtype", "float64"], "takes --features;"),
     ],
 )
 def test_what_cannot_be_heeded_is_refused_before_any_race(

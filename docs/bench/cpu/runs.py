@@ -148,7 +148,7 @@ PARTS: dict[str, tuple[Run, ...]] = {
         Run("--rounds 3 --cases ridges two-samples --features 1024", 1),
         Run("--rounds 3 --cases ridges-diamonds ridges-flights", 1),
     ),
-    "learned": tuple(Run(f"--rounds 1 --cases learned-{name} --dtype float64", 1) for name in ("diamonds", "flights")),
+    "learned": tuple(Run(f"--rounds 1 --cases learned-{name}", 1) for name in ("diamonds", "flights")),
     "landmarks": tuple(Run(f"--rounds 2 --cases {name} --features 1000", 1) for name in ("cg", "cg-flights")),
     "exact": (Run("exact", 2),),
     "kernel-products": tuple(

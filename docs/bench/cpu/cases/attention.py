@@ -110,7 +110,7 @@ def compiled(o: Sizes, causal: bool) -> Race:
 
 def one_head(o: Sizes) -> Race:
     """One head of 8 n tokens, causal elu + 1: all threads against one."""
-    o = replace(o, n=8 * o.n, heads=1)
+    o = o.but(n=8 * o.n, heads=1)
     q, k, v = heads(o)
 
     call = partial(causal_linear_attention, q, k, v, elu1())

@@ -152,7 +152,7 @@ def tensor_sketch(o: Sizes) -> Race:
 def gram(o: Sizes) -> Race:
     """phi^T phi and phi^T y of n rows, against our features and a symmetric product by BLAS."""
     peers.limit_blas()
-    x, y = normal(replace(o, seed=o.seed + 1), (o.n, o.dim), (o.n, 1))
+    x, y = normal(o.but(seed=o.seed + 1), (o.n, o.dim), (o.n, 1))
     n, m = o.n, o.features
     phi = random_features(Gaussian(lengthscale=float(np.sqrt(o.dim))), o.dim, m, "trigonometric", rng=o.seed)
 

@@ -40,7 +40,7 @@ def on_landmarks_of(o: Sizes, load: Callable[[], Table]) -> Race:
     """Kernel ridge regression on as many landmarks as there are features, of real data, to errors on other rows."""
     part = load().split(o.n, NEW, rng=o.seed)
     x, y, new, truth = (each.astype(o.dtype) for each in part)
-    race = _race(replace(o, dim=x.shape[1]), x, y, new, truth, LENGTH)
+    race = _race(o.but(dim=x.shape[1]), x, y, new, truth, LENGTH)
 
     def median(call: Callable[[], Any]) -> Callable[[], float]:
         return lambda: float(np.median(np.abs(call() - truth)))

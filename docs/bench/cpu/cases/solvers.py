@@ -47,7 +47,7 @@ def ridges_on(o: Sizes, load: Callable[[], Table]) -> Race:
     """Ridge regression by ten ridges on random features of real data, with errors on ten thousand rows left out."""
     part = load().split(o.n, NEW, rng=o.seed)
     x, y, new, truth = (each.astype(o.dtype) for each in part)
-    race = _ridges(replace(o, dim=x.shape[1]), x, y, new, truth)
+    race = _ridges(o.but(dim=x.shape[1]), x, y, new, truth)
 
     def median(call: Callable[[], Any]) -> Callable[[], float]:
         return lambda: min(float(np.median(np.abs(predicted - truth))) for predicted in call())

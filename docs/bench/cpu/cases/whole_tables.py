@@ -48,4 +48,4 @@ def learned(o: Sizes, load: Callable[[], Table]) -> Race:
     entries = float(o.n) * LANDMARKS
     work = Work(float(x.nbytes), entries * 2.0 * (x.shape[1] + LANDMARKS), entries)
     errors, medians = ({name: of(call) for name, call in calls.items()} for of in (error, median))
-    return Race(calls, work, errors=errors, medians=medians, dim=x.shape[1])
+    return Race(calls, work, errors=errors, medians=medians, dim=x.shape[1], dtype="float64")

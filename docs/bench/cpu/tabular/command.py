@@ -32,7 +32,7 @@ def run_tables(options: argparse.Namespace) -> None:
         return
     if options.n is not None:
         raise ParameterError("tables have the rows they have; --rows N learns from no more than N of them, not --n")
-    seeds = positive_integer("--seeds", options.seeds)
+    seeds = 5 if options.seeds is None else positive_integer("--seeds", options.seeds)
     most = None if options.rows is None else positive_integer("--rows", options.rows)
     name = "tables" if most is None else f"tables-{most}"
     file = None if options.out is None else options.out / f"{name}.json"
