@@ -150,7 +150,7 @@ def _causal(
     before = None if state is None else sums_of(state)
     given = queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids
     name, logs = ("decayed", (g, gk)) if fades else ("causal", ())
-    (out, _, after), pulled = run_with_pullback(name, (*given, *logs), backend, phi)
+    (out, _, after, *_), pulled = run_with_pullback(name, (*given, *logs), backend, phi)
     last = state_of(after, phi.fingerprint)
 
     def pullback(cotangent: Any) -> CausalGradients:
@@ -266,7 +266,7 @@ def _softmax_with_lse(
     q: Array, scale: float | Array | None, backend: str | None, **arguments: Any
 ) -> tuple[tuple[Array, Array], Pullback]:
     given = softmax_arguments(q, scale=scale, **arguments)
-    (out, lse), pulled = run_with_pullback("block_softmax", given, backend)
+    (out, lse, _), pulled = run_with_pullback("block_softmax", given, backend)
 
     def pullback(cotangents: Any) -> SoftmaxGradients:
         g, of_lse = pair(cotangents, "the log normalisers")

@@ -152,6 +152,11 @@ def quotient(xp: ModuleType, total: PeakedSum, dtype: Any) -> Array:
     return xp.astype(xp.where(nothing, xp.zeros_like(s), s / z), dtype, copy=False)
 
 
+def before_rounding(xp: ModuleType, out: Array, dtype: Any) -> Array:
+    """Return outputs before they are rounded to a dtype, for a pullback: no columns where that loses nothing."""
+    return zeros(xp, (*out.shape[:-1], 0), out.dtype, out) if out.dtype == dtype else out
+
+
 def row_normaliser(xp: ModuleType, z: Array, peak: Array, own: Array) -> Normaliser:
     """Return the normalisers z e^(own + peak) of queries (..., n), which had `own` taken off their logs."""
     rise = finite(xp, peak)

@@ -23,7 +23,7 @@ from kernattn._arrays.shapes import broadcast
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, sum_onto
-from kernattn._sums.peaked import Normaliser, PeakedSum, finite, lowered_values, quotient
+from kernattn._sums.peaked import Normaliser, PeakedSum, before_rounding, finite, lowered_values, quotient
 from kernattn.ops import gated, gated_vjp
 from kernattn.ops.dispatch import Around
 from kernattn.ops.features.reference import features_of_side
@@ -43,16 +43,31 @@ class Lowered(NamedTuple):
     last: Array  # (..., c), the unit of the sums after the last token
 
 
-@np.errstate(over="ignore", under="ignore", invalid="ignore")  # rows may hold infinities, and BLAS sets flags at will
 def decayed(way: Way, *given: Any) -> tuple[Array, Normaliser, PeakedSum]:
     """Return the means of all tokens, their normalisers in a unit of each row, and the sums after the last token."""
-    v, means = given[2], _lower(*given)
+    read, normaliser, sums = _read(way, given)
+    return quotient(namespace(v=given[2]), read, given[2].dtype), normaliser, sums
+
+
+def decayed_and_unrounded(way: Way, *given: Any) -> tuple[Array, Normaliser, PeakedSum, Array]:
+    """Return what `decayed` does, and the means before they were rounded."""
+    read, normaliser, sums = _read(way, given)
+    xp, dtype = namespace(v=given[2]), given[2].dtype
+    whole = quotient(xp, read, read.s.dtype)
+    out = whole if whole.dtype == dtype else quotient(xp, read, dtype)
+    return out, normaliser, sums, before_rounding(xp, whole, dtype)
+
+
+@np.errstate(over="ignore", under="ignore", invalid="ignore")  # rows may hold infinities, and BLAS sets flags at will
+def _read(way: Way, given: tuple[Any, ...]) -> tuple[PeakedSum, Normaliser, PeakedSum]:
+    """Return what queries read, its normalisers, and the sums after the last token."""
+    means = _lower(*given)
     wide = means.given[2]
     read, after = way(gated.OP, wide)(*means.given)
     xp, z = namespace(read=read), read[..., -1]
     last = xp.broadcast_to(means.last, (*after.shape[:-2], *means.last.shape[-1:]))
     sums = in_units(xp, PeakedSum(after[..., :-1], after[..., -1], last), means.keys.log_scale.shape[-1])
-    return quotient(xp, PeakedSum(read[..., :-1], z, z), v.dtype), Normaliser(xp.zeros_like(z), z), sums
+    return PeakedSum(read[..., :-1], z, z), Normaliser(xp.zeros_like(z), z), sums
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")

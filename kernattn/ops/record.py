@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
-from kernattn._arrays.namespaces import Array, namespace
+from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._arrays.shapes import broadcast
 from kernattn._maps.learnt import NUMBERS, numbers_of, plain, with_given
 from kernattn._sums.cotangents import MapCotangent
@@ -70,6 +70,7 @@ class Output:
     differentiable: bool = True
     kept: bool = False  # is taken by the pullback, whole
     returned: bool = True  # by the op itself; otherwise made for the pullback alone
+    before_rounding: str = ""  # the output that it is in the dtype of sums; where that loses nothing it has no columns
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -219,12 +220,21 @@ class Record:
             if each.differentiable:
                 g = next(next_cotangent)
                 taken.append(namespace(output=output).zeros_like(output) if g is None and self._fills(each) else g)
+        kept = self._unrounded(kept)
         learns = (learn,) if self.maps else ()
         if self.pull is not None:
             return self.pull(way, given, kept, tuple(taken), *learns)
         assert self.pullback is not None
         pulled = way(self.pullback, given[self._like])(*given, *kept, *taken, *learns)
         return (pulled,) if isinstance(pulled, MapCotangent) else pulled
+
+    def _unrounded(self, kept: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what is kept, with outputs as they were before they were rounded: g.v and g.o nearly cancel."""
+        by_name = dict(zip((each.name for each in self.outputs if each.kept), kept, strict=True))
+        for each in self.outputs:
+            if each.before_rounding and (whole := by_name.pop(each.name)).shape[-1] > 0:
+                by_name[each.before_rounding] = whole
+        return tuple(by_name.values())
 
     @staticmethod
     def _fills(output: Output) -> bool:
@@ -312,8 +322,10 @@ class Record:
     def forms(self, leaves: Sequence[Any], constants: Sequence[Any]) -> Iterator[Form]:
         """Yield the forms of the outputs' leaves, from the shapes of the inputs."""
         sizes: dict[str, int] = {}
+        rounded: dict[str, bool] = {}
         for leaf, x in zip(self.leaves, leaves, strict=True):
             if x is not None and leaf.number_of is None:
+                rounded[leaf.name] = dtype_name(x) in ("bfloat16", "float16")
                 sizes |= zip(leaf.axes, x.shape[x.ndim - len(leaf.axes) :], strict=True)
                 sizes[f"last axis of {leaf.name}"] = x.shape[-1] if x.ndim else 0
         rest = iter(constants)
@@ -328,4 +340,6 @@ class Record:
             lead = self.leading(leaves, output.lead)
             for leaf in output.leaves:
                 shape = (*lead, *(sizes[axis] for axis in leaf.axes))
+                if output.before_rounding and not rounded[output.dtype_of]:
+                    shape = (*shape[:-1], 0)
                 yield Form(shape, output.dtype_of, output.wide or output.kind != "array")

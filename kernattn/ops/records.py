@@ -1,5 +1,6 @@
 """The records of all ops that edges know: the table to which an op with a gradient is added."""
 
+from dataclasses import replace
 from typing import Any
 
 from array_api_compat import device
@@ -25,7 +26,7 @@ from kernattn.ops import (
     step,
 )
 from kernattn.ops.decayed import OP as DECAYED
-from kernattn.ops.decayed import decayed, pull_decayed
+from kernattn.ops.decayed import decayed_and_unrounded, pull_decayed
 from kernattn.ops.dispatch import Composed
 from kernattn.ops.record import Input, Output, Record, Way
 
@@ -74,6 +75,11 @@ def out(lead: str, dtype_of: str = "v") -> Output:
 def normaliser(lead: str, dtype_of: str = "v") -> Output:
     """Return the normalisers of such rows, which the pullback takes."""
     return Output("normaliser", "normaliser", ("n",), tuple(lead.split()), dtype_of, differentiable=False, kept=True)
+
+
+def unrounded(lead: str) -> Output:
+    """Return the outputs of attention before they were rounded to 16 bits, which the pullback takes in their place."""
+    return replace(out(lead), name="unrounded", wide=True, differentiable=False, returned=False, before_rounding="out")
 
 
 def _both(
@@ -178,9 +184,9 @@ RECORDS = {
             ),
             (
                 out("q k v g gk"), normaliser("q k v g gk"),
-                Output("after", "sums", (), FADING, "v"),
+                Output("after", "sums", (), FADING, "v"), unrounded("q k v g gk"),
             ),
-            run=decayed,
+            run=decayed_and_unrounded,
             pull=pull_decayed,
         ),
         Record(
@@ -194,7 +200,9 @@ RECORDS = {
             (
                 out("q k v"),
                 Output("lse", "array", ("n",), ("q", "k", "v"), "v", wide=True, kept=True),
+                unrounded("q k v"),
             ),
+            options=lambda given, keep: (keep,),
         ),
         Record(
             "gated", gated.OP, gated_vjp.OP, "v",
@@ -225,6 +233,7 @@ RECORDS = {
                 out("q k v"), normaliser("q k v"), Output("after", "sums", (), KEYS, "v"),
                 Output("near", "array", ("n", "e"), ("q", "k", "v"), "v", True, False, True, False),
                 Output("near_lse", "array", ("n",), ("q", "k", "v"), "v", True, False, True, False),
+                unrounded("q k v"),
             ),
             options=lambda given, keep: (keep,),
         ),

@@ -168,7 +168,7 @@ def softmax_with_lse(
         out, lse = trace_composed("softmax_with_lse", None, q, k, v, plan=plan, scale=scale, backend=backend, **rows)
     else:
         scale = q.shape[-1] ** -0.5 if scale is None else scale
-        out, lse = OPS.block_softmax(q, k, v, key_mask, key_bias, score_bias, scale, plan, backend)
+        out, lse, _ = OPS.block_softmax(q, k, v, key_mask, key_bias, score_bias, scale, plan, backend)
     return out, lse
 
 

@@ -120,7 +120,10 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
             add("block_softmax", dtype, "none", how.defines, how.shared_bytes)
             for keys in (False, True):
                 for more in (False, True):
-                    back = block_softmax_vjp.launch(d, e, dtype, keys, not more, limits, parts=more, biased=more)
+                    out = dtype if more or dtype == "float64" else "float32"  # before it was rounded
+                    back = block_softmax_vjp.launch(
+                        d, e, dtype, keys, not more, limits, parts=more, biased=more, out=out
+                    )
                     add("block_softmax_vjp", dtype, "none", back.defines, back.shared_bytes)
             for name in maps:
                 code = map_code(dtype, name, d, limits)

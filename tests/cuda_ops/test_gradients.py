@@ -5,7 +5,9 @@ import pytest
 
 import kernattn as ka
 import laws
-from cuda_ops.cases import to64
+from cuda_ops.cases import array, to64
+from kernattn.ops.block_softmax_vjp import reference
+from seam import ALL
 
 PHI = ka.random_features(ka.kernels.Softmax(), 5, 74, estimator="hyperbolic", rng=0)
 
@@ -71,3 +73,20 @@ def test_padding_that_no_cotangent_reaches_leaves_no_trace(cupy, slab_tiles, bad
         for at, (x, y) in enumerate(zip(padded(cupy.asarray, "gpu", bad), wanted, strict=True)):
             np.testing.assert_allclose(to64(x), y, rtol=0, atol=1e-4 * np.max(np.abs(y)), err_msg=str(at))
             assert np.isfinite(y).all()
+
+
+def test_outputs_that_were_not_rounded(cupy):
+    """g.v and g.o nearly cancel where weights are far apart: rounded outputs cost dq and dk most of their digits."""
+    from kernattn.ops.block_softmax.gpu import block_softmax
+    from kernattn.ops.block_softmax_vjp.gpu import block_softmax_vjp
+
+    q, k, v, g = (array(cupy, x, "float16") for x in np.random.default_rng(0).normal(size=(4, 2, 64, 16)) * 2)
+    given = q, k, v, 0.5, ALL, None, None, None
+    rounded, lse, whole = block_softmax(*given, keep=True)
+    np.testing.assert_array_equal(rounded.get(), block_softmax(*given)[0].get())
+    exact = [to64(x) if hasattr(x, "get") else x for x in (*given, whole, lse, g, None)]
+    wanted, errors = reference.block_softmax_vjp(*exact)[:2], []
+    for out in (whole, rounded):
+        found = block_softmax_vjp(*given, out, lse, g, None)
+        errors.append([np.mean((to64(x) - y) ** 2) for x, y in zip(found[:2], wanted, strict=True)])
+    assert all(better < worse / 4 for better, worse in zip(*errors, strict=True))

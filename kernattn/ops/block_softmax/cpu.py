@@ -10,6 +10,7 @@ from kernattn._arrays.namespaces import Array
 from kernattn._plans.parts import Part, dense
 from kernattn._plans.plan import Plan
 from kernattn._runtime.parallel import share
+from kernattn._sums.peaked import before_rounding
 from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
 from kernattn.ops._numba.tiles.layout import accumulation, flat, has_bits, narrow, room, rows, seconds_of, written
@@ -21,30 +22,34 @@ from kernattn.ops.block_softmax.pairs import heads_read, lead_of, pairs_of
 
 def block_softmax(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None,
-    score_bias: Array | None = None,
-) -> tuple[Array, Array]:  # fmt: skip
-    out, lse = answers(q, k, v, scale, plan, key_mask, key_bias, score_bias, has_bits(q, accumulation(q)))
-    return narrow(out, q.dtype), lse
+    score_bias: Array | None = None, keep: bool = False,
+) -> tuple[Array, ...]:  # fmt: skip
+    in_bits = has_bits(q, accumulation(q)) and not keep
+    out, lse = answers(q, k, v, scale, plan, key_mask, key_bias, score_bias, in_bits, True)
+    rounded = narrow(out, q.dtype)
+    return (rounded, lse, before_rounding(np, out, q.dtype)) if keep else (rounded, lse)
 
 
 def in_floats(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None
 ) -> tuple[Array, Array]:
     """Return what the op does for rows of 16 bits as it would for these in float32: something is added to outputs."""
-    return answers(q, k, v, scale, plan, key_mask, key_bias, None, False)
+    return answers(q, k, v, scale, plan, key_mask, key_bias, None, False, not has_bits(q, accumulation(q)))
 
 
 def answers(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None,
-    score_bias: Array | None, in_bits: bool,
+    score_bias: Array | None, in_bits: bool, by_unit: bool,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Return the op's outputs, those of rows of 16 bits `in_bits` where one part alone has them, else in floats."""
+    """Return the op's outputs, those of rows of 16 bits `in_bits` where one part alone has them, else in floats.
+
+    Where they may, `by_unit`, the matrix unit answers.
+    """
     dtype = accumulation(q)
     how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize, lead_of(score_bias))
     mask, bias = mask_and_bias(key_mask, key_bias, how.mask, dtype)
     given, queries, factor = (rows(k, dtype), rows(v, dtype), mask, bias), rows(q, dtype), float(scale)
-    by_unit = score_bias is None and in_bits == has_bits(q, dtype)
-    answered = on_unit(q, queries, given, factor, how) if by_unit else None
+    answered = on_unit(q, queries, given, factor, how, in_bits) if by_unit and score_bias is None else None
     if answered is not None and not answered.told.any():
         return answered.out, answered.lse
     out, lse = room(how.out, q.dtype if in_bits and not how.joins else dtype), np.empty(how.lse, dtype)
@@ -57,7 +62,7 @@ def answers(
         added = pairs.of_part(work.heads, None if work.order is None else work.order.tokens)
         tiles = partial(online_softmax, queries, *own, added, factor, work.table, work.words, ready, logs, work.sizes)
         share(tiles, work.pieces, work.seconds)
-    return (out, lse) if answered is None else answered.patch(narrow(out, q.dtype), lse)
+    return (out, lse) if answered is None else answered.patch(narrow(out, answered.out.dtype), lse)
 
 
 class _Work(NamedTuple):

@@ -6,8 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, dtype_name
+from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._plans.plan import Plan
+from kernattn._sums.peaked import before_rounding
 from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
@@ -30,20 +31,21 @@ class SoftmaxLaunch:
 
 
 def launch(
-    d: int, e: int, dtype: str, limits: runtime.Limits, *, parts: bool, biased: bool, joined: bool, many: bool = False
-) -> SoftmaxLaunch:
-    """Return the launch for arrays of `dtype`; answers of several levels are `joined` in wider types.
+    d: int, e: int, dtype: str, limits: runtime.Limits, *, parts: bool, biased: bool, joined: bool, many: bool = False,
+    wide: bool = False,
+) -> SoftmaxLaunch:  # fmt: skip
+    """Return the launch for arrays of `dtype`; answers of several levels are `joined` in wider types, others as asked.
 
     Where there are `many` rows and no parts, tiles have twice as many rows: each reads all keys from the L2 cache.
     """
     half = dtype == "float16" and limits.capability >= 80
     element = C_TYPES[dtype] if half else operand(dtype, limits.capability)
-    return _launch(d, e, dtype, element, parts, biased, joined, many and not parts and limits.roomy)
+    return _launch(d, e, dtype, element, parts, biased, joined, many and not parts and limits.roomy, wide)
 
 
 @lru_cache(512)
 def _launch(
-    d: int, e: int, dtype: str, element: str, parts: bool, biased: bool, joined: bool, many: bool
+    d: int, e: int, dtype: str, element: str, parts: bool, biased: bool, joined: bool, many: bool, wide: bool
 ) -> SoftmaxLaunch:
     accumulator, kind = accumulator_of(dtype), C_TYPES[dtype]
     small = element in ("half_t", "bf16_t")
@@ -63,17 +65,17 @@ def _launch(
     )
     flags = options(
         INPUT=kind, VALUE=kind, OPERAND=element, SPLIT=0, DB=db, EB=eb, WARPS=warps, PARTS=parts, BIASED=biased,
-        WHOLE=d <= db, RESULT=accumulator if joined else kind, LOG="double" if joined else accumulator,
+        WHOLE=d <= db, RESULT=accumulator if joined or wide else kind, LOG="double" if joined else accumulator,
     )  # fmt: skip
     return SoftmaxLaunch(flags, accumulator, rows, ceil_div(e, eb), 32 * warps, shared_bytes)
 
 
 def block_softmax(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None,
-    score_bias: Array | None = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    score_bias: Array | None = None, keep: bool = False,
+) -> tuple[Array, ...]:  # fmt: skip
     if score_bias is not None:  # no kernel adds one
-        return reference.block_softmax(q, k, v, scale, plan, key_mask, key_bias, score_bias)
+        return reference.block_softmax(q, k, v, scale, plan, key_mask, key_bias, score_bias, keep)
     (n, d), (length, e) = q.shape[-2:], v.shape[-2:]
     key_lead = merged_lead(k.shape[:-2], v.shape[:-2], lead_of(key_mask, 1), lead_of(key_bias, 1))
     lead = merged_lead(q.shape[:-2], key_lead)
@@ -83,9 +85,10 @@ def block_softmax(
     parts, joined = plan.kind == "parts", max(map(len, plan.heads), default=0) > 1
     device, entries, heads = runtime.limits(), math.prod(lead), max(1, len(plan.heads))
     many = entries * ceil_div(n, 128) >= device.multiprocessors
-    how = launch(d, e, dtype_name(q), device, parts=parts, biased=key_bias is not None, joined=joined, many=many)
+    forms = {"parts": parts, "biased": key_bias is not None, "joined": joined, "many": many, "wide": keep}
+    how = launch(d, e, dtype_name(q), device, **forms)
     real = REALS[how.accumulator]
-    out = cupy.empty((*lead, n, e), dtype=real if joined else q.dtype)
+    out = cupy.empty((*lead, n, e), dtype=real if joined or keep else q.dtype)
     lse = cupy.empty((*lead, n), dtype=np.float64 if joined else real)
     work = levels(plan, how.rows) if parts else (Level(NULL, NULL, NULL, NULL, ceil_div(n, how.rows), True),)
     if not (work and work[0].whole):
@@ -104,4 +107,7 @@ def block_softmax(
     if joined:
         largest = float(np.finfo(real).max)
         lse = cupy.where(cupy.isinf(lse), lse, cupy.clip(lse, -largest, largest)).astype(real, copy=False)
-    return out.astype(q.dtype, copy=False), lse
+    if not keep:
+        return out.astype(q.dtype, copy=False), lse
+    rounded = out.astype(q.dtype, copy=False)
+    return rounded, lse, before_rounding(namespace(q=q), out, q.dtype)

@@ -42,8 +42,11 @@ class Answered(NamedTuple):
         return self.out, self.lse
 
 
-def on_unit(q: Array, queries: Rows, given: Inputs, scale: float, how: Any) -> Answered | None:
-    """Answer queries by the unit as `how` plans it, or return None where it does not serve; `given` are keys."""
+def on_unit(q: Array, queries: Rows, given: Inputs, scale: float, how: Any, in_bits: bool) -> Answered | None:
+    """Answer queries by the unit as `how` plans it, or return None where it does not serve; `given` are keys.
+
+    Answers have the dtype of the queries if `in_bits`, else they are floats.
+    """
     n, dim, length, e = how.sizes
     if n < FEWEST or 0 in (dim, length, e) or not SCALES[0] <= abs(scale) <= SCALES[1]:
         return None
@@ -52,7 +55,7 @@ def on_unit(q: Array, queries: Rows, given: Inputs, scale: float, how: Any) -> A
         return None
     if not queries[2] == given[0][2] == given[1][2]:
         return None
-    out = room(how.out, q.dtype if not how.joins else _SINGLE)
+    out = room(how.out, q.dtype if in_bits and not how.joins else _SINGLE)
     lse, told = np.empty(how.lse, _SINGLE), np.zeros(how.lse, np.uint8)
     if how.cleared:
         out[...], lse[...] = 0, -np.inf
@@ -70,7 +73,7 @@ def on_unit(q: Array, queries: Rows, given: Inputs, scale: float, how: Any) -> A
             work.table, work.words, answers, flat_lse, flat_told,
         )  # fmt: skip
         share(tiles, work.pieces, work.seconds / FASTER)
-    return Answered(narrow(out, q.dtype), lse, told.view(bool))
+    return Answered(narrow(out, q.dtype) if in_bits else out, lse, told.view(bool))
 
 
 class _Packed(NamedTuple):

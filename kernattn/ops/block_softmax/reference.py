@@ -9,7 +9,16 @@ from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, pl
 from kernattn._arrays.shapes import broadcast
 from kernattn._plans.parts import dense
 from kernattn._plans.plan import Plan
-from kernattn._sums.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
+from kernattn._sums.peaked import (
+    Normaliser,
+    PeakedSum,
+    before_rounding,
+    empty,
+    finite,
+    log_normaliser,
+    merge,
+    quotient,
+)
 from kernattn.ops.block_softmax.far_reference import answer_far_rows, far_rows, hide_unseen
 from kernattn.ops.block_softmax.parts_reference import answer_heads
 from kernattn.ops.block_softmax.whole_reference import answer_whole, are_symbols
@@ -19,39 +28,43 @@ BLOCK = 512
 
 def block_softmax(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None,
-    score_bias: Array | None = None,
-) -> tuple[Array, Array]:  # fmt: skip
-    """Return the outputs and the log normalisers."""
+    score_bias: Array | None = None, keep: bool = False,
+) -> tuple[Array, ...]:  # fmt: skip
+    """Return the outputs and the log normalisers, and outputs before they were rounded if they are kept."""
     xp = namespace(q=q)
-    dtype, out_dtype = accumulation_dtype(xp, q), q.dtype
+    out, lse = _answer_any(xp, q, k, v, scale, plan, key_mask, key_bias, score_bias)
+    rounded = xp.astype(out, q.dtype, copy=False)
+    return (rounded, lse, before_rounding(xp, out, q.dtype)) if keep else (rounded, lse)
+
+
+def _answer_any(
+    xp: ModuleType, q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None,
+    key_bias: Array | None, score_bias: Array | None,
+) -> tuple[Array, Array]:  # fmt: skip
+    dtype = accumulation_dtype(xp, q)
     bias, pairs = None, None if score_bias is None else xp.astype(score_bias, dtype, copy=False)
     if key_bias is not None:
         key_mask, bias = shown_bias(xp, key_mask, xp.astype(key_bias, dtype, copy=False))
     k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
     if plan.kind != "parts" and are_symbols(q.shape[-2], k.shape[-2]):
-        out, lse = answer_whole(xp, q, k, v, scale, plan.kind == "causal", key_mask, bias, pairs)
-        return xp.astype(out, out_dtype, copy=False), lse
+        return answer_whole(xp, q, k, v, scale, plan.kind == "causal", key_mask, bias, pairs)
     if plan.kind == "parts" or not (bias is pairs is None):
         heads = plan.heads or ((dense(q.shape[-2], k.shape[-2], plan.kind == "causal"),),)
         wide = widest(xp, q)
         known = [xp.where(xp.isfinite(x), x, xp.zeros_like(x)) for x in (q, k, v)]
         if wide == dtype or far_rows(xp, known[0], known[1], known[2], scale, None) is None:
-            out, lse = answer_heads(xp, q, k, v, scale, heads, key_mask, bias, pairs)
-        else:
-            out, lse = _answer_twice(xp, (q, k, v), scale, heads, key_mask, bias, pairs)
-        return xp.astype(out, out_dtype, copy=False), lse
+            return answer_heads(xp, q, k, v, scale, heads, key_mask, bias, pairs)
+        return _answer_twice(xp, (q, k, v), scale, heads, key_mask, bias, pairs)
     before = k.shape[-2] - q.shape[-2] if plan.kind == "causal" else None
     far = far_rows(xp, q, k, v, scale, before)
     if far is None:
-        out, lse = _answer(xp, q, k, v, scale, before, key_mask)
-    else:
-        near = xp.where(far[..., None], xp.zeros_like(q), q)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            rows, logs = answer_far_rows(xp, q, k, v, scale, before, key_mask)
-            out, lse = _answer(xp, near, k, v, scale, before, key_mask)
-        out, lse = xp.where(far[..., None], rows, out), xp.where(far, logs, lse)
-    return xp.astype(out, out_dtype, copy=False), lse
+        return _answer(xp, q, k, v, scale, before, key_mask)
+    near = xp.where(far[..., None], xp.zeros_like(q), q)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        rows, logs = answer_far_rows(xp, q, k, v, scale, before, key_mask)
+        out, lse = _answer(xp, near, k, v, scale, before, key_mask)
+    return xp.where(far[..., None], rows, out), xp.where(far, logs, lse)
 
 
 def shown_bias(xp: ModuleType, mask: Array | None, bias: Array) -> tuple[Array, Array]:

@@ -31,12 +31,13 @@ class SoftmaxBackLaunch:
 
 
 def launch(
-    d: int, e: int, dtype: str, keys: bool, whole: bool, limits: runtime.Limits, *, parts: bool, biased: bool
-) -> SoftmaxBackLaunch:
+    d: int, e: int, dtype: str, keys: bool, whole: bool, limits: runtime.Limits, *, parts: bool, biased: bool,
+    out: str | None = None,
+) -> SoftmaxBackLaunch:  # fmt: skip
     """Return the launch for the cotangents of queries (..., d), or of keys and values (..., e).
 
-    They are `whole` where nothing is added to them: then they are written in their own dtype. Weights and their
-    cotangents need the exponents of float32, whatever the dtype of the arrays.
+    They are `whole` where nothing is added to them: then they are written in their own dtype. Outputs have the dtype
+    `out` if that is another. Weights and their cotangents need the exponents of float32, whatever the dtype is.
     """
     element, kind = operand(dtype, limits.capability), C_TYPES[dtype]
     accumulator = accumulator_of(dtype)
@@ -48,7 +49,7 @@ def launch(
     shared_bytes += pieces((rows * biased, accumulator), (2 * rows * parts, "float"))
     flags = options(
         INPUT=kind, VALUE=kind, OPERAND=element, SPLIT=0, DB=db, EB=eb, WARPS=warps, KEYS=keys, PARTS=parts,
-        BIASED=biased, RESULT=kind if whole else accumulator,
+        BIASED=biased, RESULT=kind if whole else accumulator, OUTPUT=C_TYPES[out or dtype],
     )  # fmt: skip
     columns = max(ceil_div(d, db), ceil_div(e, eb) if keys else 1)
     return SoftmaxBackLaunch(flags, rows, columns, warps, shared_bytes)
@@ -89,7 +90,7 @@ def block_softmax_vjp(
 
     def run(keys: bool, whole: bool) -> tuple[Array, ...]:
         rows, whole = length if keys else n, whole and not parts
-        how = launch(d, e, dtype, keys, whole, device, parts=parts, biased=biased)
+        how = launch(d, e, dtype, keys, whole, device, parts=parts, biased=biased, out=dtype_name(out))
         kind = q.dtype if whole else real
         dx = room((*lead, rows, d), dtype=kind)
         dy = room((*lead, rows, e), dtype=kind) if keys else NULL
@@ -110,7 +111,7 @@ def block_softmax_vjp(
     def like(cotangent: Array, x: Array) -> Array:
         return xp.astype(sum_onto(xp, cotangent, tuple(x.shape)), x.dtype, copy=False)
 
-    asking = launch(d, e, dtype, False, True, device, parts=parts, biased=biased)
+    asking = launch(d, e, dtype, False, True, device, parts=parts, biased=biased, out=dtype_name(out))
     ask = runtime.Launch(asking.defines, (max(1, ceil_div(entries * n, asking.warps)),), 32 * asking.warps, 0)
     ask.start("block_softmax_vjp", "ask", out, g, lse, dots, counts, np.int32(e), np.int64(entries * n))
     if parts:  # a row that sees a key which is not finite has no finite normaliser, and does not count

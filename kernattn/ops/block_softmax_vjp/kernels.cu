@@ -2,14 +2,15 @@
 // cotangents a block, which goes through the tokens that they meet C at a time: queries meet keys, and with KEYS keys meet queries.
 //
 // P = exp(s q.k - lse) and dS = P (g.v - g.o); dq = s dS k, dk = s dS^T q, dv = P^T g. Compile-time, beside those of types.cuh and output.cuh:
-// DB (columns of q and k held at a time), KEYS, RESULT (the type of cotangents), and those of plans.cuh: parts add to what stands there.
+// DB (columns of q and k held at a time), KEYS, RESULT (the type of cotangents), OUTPUT (that of outputs, which may not be
+// rounded: g.v and g.o nearly cancel), and those of plans.cuh: parts add to what stands there.
 
 using R = RESULT;
 constexpr int x_row = row_length<E, DB>();
 
 // A warp a row: blockIdx.x * WARPS + warp of `rows`.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-ask(const V* out, const V* g, const Acc* lse, Acc* dots, unsigned char* counts, int e, long long rows) {
+ask(const OUTPUT* out, const V* g, const Acc* lse, Acc* dots, unsigned char* counts, int e, long long rows) {
     const long long row = blockIdx.x * static_cast<long long>(WARPS) + warp_index();
     if (row >= rows) return;
     Acc dot = Acc(0), any = Acc(0);

@@ -15,7 +15,7 @@ from kernattn._arrays.namespaces import Array, without_flags
 from kernattn._plans.plan import Plan
 from kernattn._plans.streams import Stream
 from kernattn._runtime.parallel import share
-from kernattn._sums.peaked import Normaliser, PeakedSum
+from kernattn._sums.peaked import Normaliser, PeakedSum, before_rounding
 from kernattn.ops._numba.tiles.layout import accumulation, flat, narrow, room, seconds_of, settled, skipped
 from kernattn.ops.block_softmax.cpu import in_floats
 from kernattn.ops.causal import cpu as features
@@ -43,14 +43,15 @@ def hybrid(
             features.in_floats, in_floats, q, k, v, q_spec, k_spec, scale, plan, within, causal,
             state, key_mask, segment_ids, near_bias, keep,
         )  # fmt: skip
-        alone = keep and made[0] is made[3]  # exact attention's, which is kept
-        return (narrow if alone else settled)(made[0], given), *made[1:]
+        if keep:
+            return narrow(made[0], given), *made[1:], before_rounding(np, made[0], given)
+        return settled(made[0], given), *made[1:]
     far, normaliser, after = lagged
     near, lse = in_floats(q, k, v, scale, within, key_mask, None)
     shares, normaliser = shares_of(np, exact(np, lse, near_bias), normaliser)
     _blend(near, far, *shares)
     if keep:
-        return settled(far, given), normaliser, after, near, lse
+        return narrow(far, given), normaliser, after, near, lse, before_rounding(np, far, given)
     return settled(far, given), None, after
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, largest, namespace
 from kernattn._plans.plan import Plan
-from kernattn._sums.peaked import PeakedSum
+from kernattn._sums.peaked import PeakedSum, before_rounding
 from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.causal.gpu import causal as features
 from kernattn.ops.hybrid.join import Map, join
@@ -18,12 +18,14 @@ def hybrid(
     state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, near_bias: Array | None, keep: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the op's outputs."""
-    out, normaliser, after, *near = join(
+    whole, normaliser, after, *near = join(
         features, block_softmax, q, k, v, q_spec, k_spec, scale, plan, within, causal,
         state, key_mask, segment_ids, near_bias, keep,
     )  # fmt: skip
     xp, wide = namespace(v=v), accumulation_dtype(namespace(v=v), v)
+    out = whole
     if out.dtype != v.dtype:  # no clip of what is rounded: array_api_compat refuses bfloat16
         out = xp.astype(xp.clip(out, -largest(v.dtype), largest(v.dtype)), v.dtype)
     near = [xp.astype(x, wide, copy=False) for x in near]
-    return out, normaliser, after, *near
+    kept = (*near, before_rounding(xp, whole, v.dtype)) if keep else ()
+    return out, normaliser, after, *kept

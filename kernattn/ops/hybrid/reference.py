@@ -4,7 +4,7 @@ from typing import Any
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, largest, namespace
 from kernattn._plans.plan import Plan
-from kernattn._sums.peaked import PeakedSum
+from kernattn._sums.peaked import PeakedSum, before_rounding
 from kernattn.errors import ParameterError
 from kernattn.ops.block_softmax.reference import block_softmax
 from kernattn.ops.causal import reference as features
@@ -24,10 +24,11 @@ def hybrid(
     xp, given = namespace(v=v), v.dtype
     wide = accumulation_dtype(xp, v)
     q, k, v = (xp.astype(x, wide, copy=False) for x in (q, k, v))
-    out, *rest = join(
+    whole, *rest = join(
         features.causal, block_softmax, q, k, v, q_spec, k_spec, scale, plan, within, causal,
         state, key_mask, segment_ids, near_bias, keep,
     )  # fmt: skip
+    out = whole
     if given != wide:
         out = xp.astype(xp.clip(out, -largest(given), largest(given)), given)
-    return out, *rest
+    return (out, *rest, before_rounding(xp, whole, given)) if keep else (out, *rest)

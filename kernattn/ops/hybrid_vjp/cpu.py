@@ -74,6 +74,6 @@ def _largest_of(x: Array) -> float:
 def _recomputed(given: Given, made: Made, learn: bool) -> Cotangents:
     """Return the cotangents by array operations in float64, of outputs that are computed once more."""
     wide = Given(*widen(np.dtype(np.float64), *given))
-    out, normaliser, _, near, lse = forward.hybrid(*wide, True)
+    out, normaliser, _, near, lse, _ = forward.hybrid(*wide, True)
     g, after = widen(np.dtype(np.float64), made.g, made.after)
     return reference.hybrid_vjp(*wide, out, normaliser, near, lse, g, after, learn)
