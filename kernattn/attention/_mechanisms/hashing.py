@@ -14,6 +14,7 @@ from kernattn._runtime.checks import boolean, finite_number
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._sums.units import in_units
 from kernattn.attention._check import check_arrays
+from kernattn.attention._mechanisms.widened import widened_once
 from kernattn.attention._shapes import leading
 from kernattn.attention._softmax import softmax_with_lse
 from kernattn.attention.patterns import lsh
@@ -95,13 +96,14 @@ def lsh_attention(
         key_mask = xp.reshape(xp.broadcast_to(key_mask, (*lead, n)), (-1, n))
         x, v = zero_masked(x, key_mask), zero_masked(v, key_mask)
     pattern = lsh(x, rotations=rotations, chunk=chunk, key_mask=key_mask)
-    plan = replace(pattern, own=False).plan(n, causal=causal)
+    plan, given = replace(pattern, own=False).plan(n, causal=causal), v.dtype
+    x, v = widened_once(x, v)
     out, lse = softmax_with_lse(x, _normalise_rows(xp, x), v, scale=scale, pattern=plan, backend=backend)
     alone = lse == -xp.inf
     alone = alone if key_mask is None else alone & key_mask
     if not anywhere(~alone) or anywhere(alone):
         out = xp.where(alone[..., None], v, out)
-    return xp.reshape(out, (*lead, n, e))
+    return xp.reshape(xp.astype(out, given, copy=False), (*lead, n, e))
 
 
 def _normalise_rows(xp: ModuleType, x: Array) -> Array:

@@ -22,7 +22,7 @@ from kernattn._runtime.checks import boolean, positive_integer
 from kernattn._runtime.deprecated import old_arguments
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn.attention._check import check_arrays
-from kernattn.attention._mechanisms.widened import attend_to, mix
+from kernattn.attention._mechanisms.widened import attend_to, mix, widened_once
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError
 
@@ -95,6 +95,7 @@ def nystrom_attention(
         )
     xp = namespace(q=q)
     dtype, given = accumulation_dtype(xp, q), q.dtype
+    q, k, v = widened_once(q, k, v)
     of_queries = key_mask if q.shape[-2] == k.shape[-2] else None
     few_q, there_q = _average_segments(xp, q, count, of_queries)
     few_k, there_k = _average_segments(xp, k, count, key_mask)

@@ -33,6 +33,7 @@ from kernattn.attention._clusters import (
     plan_nearest,
     take_top,
 )
+from kernattn.attention._mechanisms.widened import widened_once
 from kernattn.attention._shapes import leading
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError, ShapeError
@@ -133,10 +134,13 @@ def routing_attention(
         out = softmax_attention(q, k, v, scale=scale, pattern=plan, backend=backend)
         return xp.reshape(out, (*lead, *out.shape[-2:]))
     members = take_top(*hosts, points, window, causal, shown)
+    given = v.dtype
+    q, k, v = widened_once(q, k, v)
     q, k, v = (_take_rows(x, rows) for x, rows in ((q, members.queries), (k, members.keys), (v, members.keys)))
     there = None if members.there is None else constant(xp, members.there, xp.bool, q)
     out = softmax_attention(q, k, v, scale=scale, key_mask=there, pattern=members.plan, backend=backend)
-    return xp.reshape(_average_copies(out, members, hosts[0].shape[1]), (*lead, hosts[0].shape[1], v.shape[-1]))
+    out = _average_copies(out, members, hosts[0].shape[1])
+    return xp.reshape(xp.astype(out, given, copy=False), (*lead, hosts[0].shape[1], v.shape[-1]))
 
 
 @told_keywords

@@ -13,6 +13,7 @@ from kernattn._plans.parts import Part
 from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import PeakedSum, empty, finite, merge, quotient, read, summarise
 from kernattn.attention._lowering import computed_features, implementation
+from kernattn.attention._mechanisms.widened import widened_once
 from kernattn.attention._shapes import leading
 from kernattn.attention._softmax import softmax_with_lse
 from kernattn.features import FeatureMap
@@ -33,11 +34,12 @@ def taken_off(
     backend: str | None,
 ) -> Array:
     """Return the outputs; the sums of features and their difference are taken in float64."""
-    xp = namespace(q=q)
+    xp, given = namespace(q=q), v.dtype
+    q, k, v = widened_once(q, k, v)
     rows = [xp.astype(x, accumulation_dtype(xp, x), copy=False) for x in (q, k, v)]  # rounded once, at the end
     near, lse = softmax_with_lse(*rows, scale=scale, key_mask=key_mask, pattern=plan, backend=backend)
     del rows
-    wide, given = widest(xp, v), v.dtype
+    wide = widest(xp, v)
     q, k, v, near, lse = (xp.astype(x, wide, copy=False) for x in (q, k, v, near, lse))
     queries, keys = computed_features(phi, q, k)
     if causal:

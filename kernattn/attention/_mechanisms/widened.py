@@ -16,6 +16,17 @@ TOKENS = 512
 """Rows that are widened at a time."""
 
 
+def widened_once(*rows: Array) -> tuple[Array, ...]:
+    """Return rows that gradients may flow to in the dtype of sums: what is read twice has its cotangents added there.
+
+    So these are rounded once. Of NumPy's arrays, through which none flow here, 16 bits stay.
+    """
+    return tuple(
+        x if isinstance(x, np.ndarray) else namespace(x=x).astype(x, accumulation_dtype(namespace(x=x), x), copy=False)
+        for x in rows
+    )
+
+
 def mix(xp: ModuleType, weights: Array, x: Array) -> Array:
     """Return weights (..., r, l) times rows x (..., l, c), in the dtype of sums."""
     wide = accumulation_dtype(xp, x)
