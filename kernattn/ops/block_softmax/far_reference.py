@@ -7,9 +7,8 @@ Nothing here is fast; no row of ordinary size comes here.
 from math import frexp, log2, prod
 from types import ModuleType
 
-import numpy as np
-
 from kernattn._arrays.namespaces import Array, anywhere, dtype_name, placement, sign
+from kernattn._arrays.shapes import broadcast
 from kernattn._sums.peaked import finite
 from kernattn._sums.units import SAFE, in_units, shift_octaves
 
@@ -69,7 +68,7 @@ def answer_far_rows(
     there = xp.isfinite(v) if mask is None else xp.isfinite(v) & mask[..., None]
     known = xp.where(there, v, xp.zeros_like(v))
     high, low = (_upto(xp, xp.where(there, x, -xp.inf), n, before) for x in (v, -v))
-    lead = np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in (q, k, v)))
+    lead = broadcast(q=tuple(q.shape[:-2]), k=tuple(k.shape[:-2]), v=tuple(v.shape[:-2]))
     step = max(1, ENTRIES // (length * prod(lead)))
     shares, logs = [], []
     for first in range(0, n, step):

@@ -166,6 +166,11 @@ def run(out: Array | None, after: Array | None, *given: Any) -> tuple[Array, Arr
     return out, after
 
 
+def numbers(x: Array | None, dtype: Any) -> Any:
+    """Return an array as contiguous numbers of a dtype, a null pointer for None."""
+    return NULL if x is None else cupy.ascontiguousarray(x.astype(dtype, copy=False))
+
+
 class Given(NamedTuple):
     """What a call reads, as the kernels take it."""
 
@@ -185,10 +190,6 @@ def work_of(
     """Return the arrays that the kernels read, and which of them each reads."""
     real = REALS[accumulator_of(dtype_name(v))]
     (n, d), e = q.shape[-2:], v.shape[-1]
-
-    def wide(x: Array | None) -> Any:
-        return NULL if x is None else cupy.ascontiguousarray(x.astype(real, copy=False))
-
     logs = None if g is None else g if gk is None else gk.astype(real) + g.astype(real)[..., None]
     logs = gk if logs is None else logs
     channels = gk is not None
@@ -197,13 +198,13 @@ def work_of(
     lead = merged_lead(*own)
     out_lead = merged_lead(lead_of(q, 2), lead)
     table, places = _places(int(cupy.cuda.Device().id), lead_of(q, 2), *own)
-    both = (NULL if x is None else wide(broadcast(x, pair, 2)) for x in (read, write))
+    both = (NULL if x is None else numbers(broadcast(x, pair, 2), real) for x in (read, write))
     mask = NULL if key_mask is None else broadcast(key_mask, lead, 1).view(cupy.uint8)
     fresh = NULL if segment_ids is None else broadcast(segment_starts(cupy, segment_ids), lead, 1).view(cupy.uint8)
     before = NULL if state is None else broadcast(state, lead, 2)
     rows = (cupy.ascontiguousarray(x) for x in (q, k, v))
     sizes = (real(scale), np.int32(l2_normalise), np.int64(n), np.int32(d), np.int32(e))
-    arguments = (*rows, wide(logs), wide(beta), *both, mask, fresh, before, places, *sizes)
+    arguments = (*rows, numbers(logs, real), numbers(beta, real), *both, mask, fresh, before, places, *sizes)
     rule = PAIR if read is not None else NONE if beta is None else ALONG
     return Given(arguments, table, lead, out_lead, channels, rule)
 

@@ -11,7 +11,7 @@ from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
 from kernattn.ops._cuda.sizes import C_TYPES, REALS, ceil_div, pieces, row_length
-from kernattn.ops.gated.gpu import PAIR, SIZE, WARPS, GatedCode, chunk_bytes, widths, work_of
+from kernattn.ops.gated.gpu import PAIR, SIZE, WARPS, GatedCode, chunk_bytes, numbers, widths, work_of
 from kernattn.ops.gated.reference import Tokens
 from kernattn.ops.gated_vjp.reference import Cotangents, heard_queries, heard_tokens, lead_of, raise_tokens
 from kernattn.ops.gated_vjp.reference import gated_vjp as reference
@@ -68,9 +68,6 @@ def gated_vjp(
     def room(wanted: bool, *shape: int) -> Array:
         return cupy.empty(shape, dtype=real) if wanted else NULL
 
-    def cotangent(x: Array | None) -> Array:
-        return NULL if x is None else cupy.ascontiguousarray(x.astype(real, copy=False))
-
     lead, logs, channels = work.out_lead, g is not None or gk is not None, d if work.channels else 1
     dq, dk = (room(True, parts, *lead, n, d) for _ in range(2))
     dv, d_state = room(True, *lead, n, e), room(state is not None, *lead, d, e)
@@ -80,7 +77,8 @@ def gated_vjp(
     d_read, d_write = (room(read is not None, parts, *lead, n, d) for _ in range(2))
     written = (dq, dk, dv, d_logs, d_beta, d_read, d_write, d_state)
     states = room(True, kernel.grid[0] * kept)
-    kernel.start("gated_vjp", "pull_back", *work.arguments, cotangent(out), cotangent(after), states, *written)
+    of_outputs = numbers(out, real), numbers(after, real)
+    kernel.start("gated_vjp", "pull_back", *work.arguments, *of_outputs, states, *written)
 
     dq, dk, d_logs, d_beta, d_read, d_write = (
         None if x is NULL else x.sum(axis=0) for x in (dq, dk, d_logs, d_beta, d_read, d_write)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace
+from kernattn._arrays.shapes import broadcast
 from kernattn._sums.cotangents import sum_onto
 from kernattn.ops.gated.reference import (
     Chunk,
@@ -75,8 +76,10 @@ def lead_of(
     k: Array, v: Array, g: Array | None, gk: Array | None, beta: Array | None, read: Array | None, write: Array | None
 ) -> tuple[int, ...]:
     """Return the leading axes of states."""
-    leads = [tuple(x.shape[:-2]) for x in (k, v, gk, read, write) if x is not None]
-    return np.broadcast_shapes(*leads, *(tuple(x.shape[:-1]) for x in (g, beta) if x is not None))
+    rows = {"k": k, "v": v, "gk": gk, "read": read, "write": write}
+    leads = {name: tuple(x.shape[:-2]) for name, x in rows.items() if x is not None}
+    numbers = {name: tuple(x.shape[:-1]) for name, x in (("g", g), ("beta", beta)) if x is not None}
+    return broadcast(**leads, **numbers)
 
 
 def heard_tokens(
