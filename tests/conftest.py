@@ -242,10 +242,14 @@ def on_threads(monkeypatch):
 def matrix_unit(monkeypatch):
     """The matrix unit of this machine, emulated where there is none; one thread. It serves all that it can."""
     pytest.importorskip("numba")
-    from kernattn.ops._numba.matrix import unit
+    from kernattn.ops._numba.matrix import operands, unit
     from kernattn.ops.block_softmax import matrix as exact
+    from kernattn.ops.features import matrix as features
     from kernattn.ops.key_state import matrix
 
+    monkeypatch.setattr(operands, "PARTS", 2)
+    monkeypatch.setattr(features, "SERVED", True)
+    monkeypatch.setattr(matrix, "SERVED", True)
     monkeypatch.setattr(exact, "FEWEST", 16)
     monkeypatch.setattr(matrix, "UNPROJECTED", matrix.FEATURES)
     monkeypatch.setattr(matrix, "PARTS", 2)

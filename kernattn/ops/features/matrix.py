@@ -1,8 +1,12 @@
 """Which features take their projections from the matrix unit."""
 
 from kernattn._arrays.namespaces import Array
+from kernattn.ops._numba.codegen.registers import PAIRS
 from kernattn.ops._numba.matrix.operands import operands
 from kernattn.ops._numba.tiles.packing import PackedMap
+
+SERVED = not PAIRS
+"""Is the unit faster? Frequencies have three parts: by pairs the loops of floats win."""
 
 FEWEST = 256
 """Rows from which on frequencies are packed for them: it takes about as long as to project 128 rows by floats."""
@@ -18,6 +22,8 @@ FASTER = 2  # than floats, roughly
 
 def on_unit(x: Array, phi: PackedMap, n: int) -> bool:
     """Does the unit project n rows x of 16 bits?"""
+    if not SERVED:
+        return False
     entries = phi.dim * phi.frequencies
     served = phi.projects and n >= FEWEST and min(phi.dim, phi.frequencies) >= NARROWEST and entries <= MOST
     return served and x.dtype.itemsize == 2 and operands(x) is not None

@@ -8,10 +8,14 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import share
+from kernattn.ops._numba.codegen.registers import PAIRS
 from kernattn.ops._numba.matrix.operands import Operands, operands
 from kernattn.ops._numba.tiles.layout import Rows
 from kernattn.ops.features.sides import Side
 from kernattn.ops.key_state.matrix_loops import recur_tiles
+
+SERVED = not PAIRS
+"""Is linear attention faster on the unit? Features are in two parts on both sides: by pairs the loops of floats win."""
 
 CHUNK = 64
 """Tokens of a chunk where sums are kept: whole blocks, and a product of 2 x 2 of them."""
@@ -35,6 +39,8 @@ Sums: TypeAlias = tuple[NDArray[Any], ...]
 
 def operands_for(v: Array, *sides: Side | None) -> Operands | None:
     """Return how the unit takes products with values v, or None where floats take them: as maps and widths say."""
+    if not SERVED:
+        return None
     for phi in (side.phi for side in sides if side is not None):
         fewest = FEATURES if phi.kind.per_feature else UNPROJECTED
         if phi.features < fewest or not (phi.kind.positive or phi.kind.per_feature):

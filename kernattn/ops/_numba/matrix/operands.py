@@ -7,8 +7,13 @@ import numpy as np
 from kernattn._arrays.namespaces import Array
 from kernattn._arrays.precision import float32_products
 from kernattn.ops._numba.codegen.halves import BFLOAT16
+from kernattn.ops._numba.codegen.registers import PAIRS
 from kernattn.ops._numba.matrix.unit import why_not
 from kernattn.ops._numba.tiles.layout import has_bits, kind_of
+
+PARTS = 1 if PAIRS else 2
+"""Of what is given, at most: by pairs a product takes half the time of one of floats, and two parts on both sides have
+three or four."""
 
 _SINGLE = np.dtype(np.float32)
 
@@ -29,9 +34,10 @@ def operands(array: Array) -> Operands | None:
     """
     asked, dtype = float32_products(), array.dtype
     if has_bits(array, _SINGLE):
-        if why_not() is not None:
-            return None
-        return Operands(1, 1, 1 if asked == "bfloat16" else 2) if kind_of(array) == BFLOAT16 else Operands(2, 3, 2)
-    if asked == "float32" or dtype != _SINGLE or why_not() is not None:
+        is_one = kind_of(array) == BFLOAT16
+        taken = Operands(1, 1, 1 if asked == "bfloat16" else 2) if is_one else Operands(2, 3, 2)
+    elif asked == "float32" or dtype != _SINGLE:
         return None
-    return Operands(2, 2, 2)
+    else:
+        taken = Operands(2, 2, 2)
+    return taken if taken.given <= PARTS and why_not() is None else None

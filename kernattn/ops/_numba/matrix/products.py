@@ -6,7 +6,9 @@ beside it.
 """
 
 from kernattn.ops._numba.codegen.compile import inner
+from kernattn.ops._numba.codegen.registers import PAIRS
 from kernattn.ops._numba.matrix.instructions import dot, load_tile, store_tile, zero
+from kernattn.ops._numba.matrix.pairs import multiply_pairs
 
 BLOCK = 32
 """Rows, columns and inner elements of which whole blocks are made."""
@@ -25,7 +27,7 @@ def _load_right(unit, b, at, row):
 
 
 @inner
-def multiply(
+def multiply_tiles(
     unit, a, a_at, a_row, a_step, a_part, b, b_at, b_row, b_part, parts, c, c_at, c_row, m, n, depth, accumulate
 ):  # fmt: skip
     """Compute c[i, j] (+)= sum_k a[i, k] b[k, j] for i < m, j < n, k < depth, all multiples of BLOCK.
@@ -71,3 +73,6 @@ def multiply(
             store_tile(unit, 1, c, to + 16, c_row)
             store_tile(unit, 2, c, to + 16 * c_row, c_row)
             store_tile(unit, 3, c, to + 16 * c_row + 16, c_row)
+
+
+multiply = multiply_pairs if PAIRS else multiply_tiles

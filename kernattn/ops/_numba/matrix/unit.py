@@ -14,7 +14,7 @@ from llvmlite.binding import get_host_cpu_features
 
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
-from kernattn.ops._numba.codegen.registers import TILES
+from kernattn.ops._numba.codegen.registers import PAIRS, TILES
 
 VARIABLE = "KERNATTN_MATRIX_UNIT"
 OFF, ON, EMULATED = "0", "1", "emulated"
@@ -32,6 +32,8 @@ def why_not() -> str | None:
         raise ParameterError(f"{VARIABLE} must be 0, 1 or emulated; got {shown(asked)}")
     if asked == OFF:
         return f"{VARIABLE} is 0"
+    if PAIRS:
+        return None
     if not TILES:
         return None if asked == EMULATED else _lacking()
     if not _answer:
@@ -44,6 +46,8 @@ def describe() -> str:
     reason = why_not()
     if reason is not None:
         return f"not used: {reason}"
+    if PAIRS:
+        return "AVX512_BF16, for arrays of bfloat16"
     return "AMX, for arrays of 16 bits" if TILES else "emulated, for tests"
 
 
