@@ -102,7 +102,7 @@ class OnMoments(RandomMapEstimator, ABC):
         phi = self._draw(x, y, weights) if first else self.feature_map_
         sums: dict[int, Moments] = {} if first else dict(self._sums)
         folds = self._split(x)
-        features = None if folds is None else _features_of_few(phi, x)
+        features = _features_of_few(phi, x, folds is None)
         for fold in (0,) if folds is None else np.unique(folds).tolist():
             rows = slice(None) if folds is None else np.flatnonzero(folds == fold)
             here = x if folds is None else take_rows(x, rows)
@@ -171,12 +171,16 @@ class LeastSquares(OnMoments):
         return ridge(given, self.ridge, objective=objective, intercept=self.fit_intercept, lowest=lowest_ridge(m))
 
 
-def _features_of_few(phi: FeatureMap, x: Array) -> Float64 | None:
+def _features_of_few(phi: FeatureMap, x: Array, together: bool) -> Float64 | None:
     """Return the features of all rows, where they are few: of each fold apart they take longer. None says they are not.
 
-    Features that are not finite are left to the sums, which say so.
+    No more rows than features are few: moments hold them. Features that are not finite are left to the sums, which say
+    so.
     """
-    if not isinstance(x, np.ndarray) or len(x) * phi.num_features_of(x.shape[1]) > BLOCK:
+    if not isinstance(x, np.ndarray):
+        return None
+    n, m = len(x), phi.num_features_of(x.shape[1])
+    if n > m and (together or n * m > BLOCK):
         return None
     features: Float64 = phi(widen(x))
     return features if np.isfinite(features).all() else None

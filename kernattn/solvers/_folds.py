@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
+from itertools import pairwise
 from operator import add
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, without_flags
 from kernattn._runtime.checks import as_numbers, boolean, instance_of, shown
 from kernattn._runtime.deprecated import old_arguments, read_old
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.lazy import lazy
+from kernattn._runtime.lazy_scipy import linalg
 from kernattn.errors import EmptyInputError, ParameterError
 from kernattn.solvers._eigenbasis import tridiagonal
+from kernattn.solvers._held import Held
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._spectrum import centre, check_penalties
 
 COLUMNS = 512  # weights of so many penalties and targets are made at a time
+MANY = 4  # times the features: of more weights, eigenvectors save more than they take
 
 
 class CrossValidation(NamedTuple):
@@ -130,8 +135,8 @@ class LeftOut:
     def _floor(self) -> float:
         return self._others.find_floor(self._outer.largest)[0]
 
-    def sum_errors(self, penalties: Array) -> Float64:
-        """Return the sums of squared errors (L, c) on the fold.
+    def sum_errors(self, penalties: Array, wanted: NDArray[np.bool_] | None = None) -> Float64:
+        """Return the sums of squared errors (L, c) on the fold, of all targets or of those that are `wanted` (L, c).
 
         With m the features' mean over the others and w a fit, features of the fold less m have the Gram matrix
         G - m s^T - s m^T + n m m^T, which w takes from both sides.
@@ -139,6 +144,8 @@ class LeftOut:
         values = as_numbers("penalty", penalties)
         known = values.size and np.min(values) >= self._above
         check_penalties(values, self._above if known else self._floor, (1,))
+        if len(values) * len(self._energy) > MANY * len(self._beside):
+            return self._turn_once(values, wanted)
         sums = np.empty((len(values), len(self._energy)))
         count = max(1, COLUMNS // len(self._energy))
         for low in range(0, len(values), count):  # many penalties at once: products of matrices, not of vectors
@@ -150,12 +157,86 @@ class LeftOut:
             sums[here] = self._energy - 2 * np.sum(w * self._cross[:, None], axis=0) + squares.reshape(w.shape[1:])
         return np.maximum(sums, 0.0)
 
+    def _turn_once(self, penalties: Float64, wanted: NDArray[np.bool_] | None) -> Float64:
+        """Return the same by eigenvectors of the others, in which a fit to a target is a product of numbers."""
+        values, coordinates, half, cross = self._in_eigenvectors
+        sums: Float64 = np.full((len(penalties), len(self._energy)), np.inf)
+        multiply = linalg.blas.dtrmm
+        for at, penalty in enumerate(penalties):
+            some = slice(None) if wanted is None else np.flatnonzero(wanted[at])
+            shrunk = coordinates[some] / (values + penalty)  # (some, M)
+            squares = 2 * np.einsum("im,im->i", shrunk, multiply(1.0, half, shrunk.T, lower=1).T)
+            sums[at, some] = self._energy[some] - 2 * np.einsum("im,im->i", shrunk, cross[some]) + squares
+        return np.maximum(sums, 0.0, out=sums)
+
+    @lazy
+    def _in_eigenvectors(self) -> tuple[Float64, Float64, Float64, Float64]:
+        """The others' eigenvalues, and in their eigenvectors targets (c, M), half the fold's Gram matrix, its cross.
+
+        That half is a lower triangle, L + L^T the matrix.
+        """
+        values, inner = self._outer.decompose()
+        vectors = self._outer.turn(inner, back=True)
+        mean = self._others.mean
+        across = np.outer(mean, self._beside) / 2
+        matrix = vectors.T @ ((self._gram - across - across.T) @ vectors)
+        half = np.tril(matrix)
+        half[np.diag_indices(len(half))] /= 2
+        coordinates, cross = (
+            np.ascontiguousarray(part.T) for part in (inner.T @ self._turned, vectors.T @ self._cross)
+        )
+        return np.maximum(values, 0.0), coordinates, np.asfortranarray(half), cross
+
     def _weights(self, penalties: Float64) -> Float64:
         """Return w (M, L, c), of L penalties for every target."""
         z = self._outer.solve(self._turned, penalties)
         return self._outer.turn(z.reshape(len(z), -1), back=True).reshape(z.shape)
 
 
-def leave_each_out(folds: Sequence[Moments], intercept: bool) -> list[LeftOut]:
-    """Return what is left out for each fold in turn."""
-    return [LeftOut(others, fold, intercept) for others, fold in zip(_leave_each_out(folds), folds, strict=True)]
+class LeftOutRows:
+    r"""The same of fewer rows than features, by their products :math:`\Phi \Phi^T`."""
+
+    def __init__(
+        self, rows: Held, products: Float64, fold: slice, intercept: bool, floor: Callable[[float], float]
+    ) -> None:
+        left = np.ones(len(rows.roots), bool)
+        left[fold] = False
+        kernel, across = products[np.ix_(left, left)], products[fold, left]
+        y, out, roots, beside = rows.targets[left], rows.targets[fold], rows.roots[left], rows.roots[fold]
+        if intercept:
+            total = roots @ roots
+            mean, of_fold = kernel @ roots / total, across @ roots / total  # products with the others' mean
+            level, square = roots @ y / total, float(roots @ mean) / total
+            kernel -= np.outer(roots, mean - square * roots) + np.outer(mean, roots)
+            across = across - np.outer(beside, mean - square * roots) - np.outer(of_fold, roots)
+            y, out = y - np.outer(roots, level), out - np.outer(beside, level)
+        self._outer, self._across, self._out = tridiagonal(kernel), across, out
+        self._turned, self._floor = self._outer.turn(y), floor(self._outer.largest)
+
+    def sum_errors(self, penalties: Array, wanted: NDArray[np.bool_] | None = None) -> Float64:
+        """Return the sums of squared errors (L, c) on the fold, of all targets."""
+        values = check_penalties(penalties, self._floor, (1,))
+        sums = np.empty((len(values), self._out.shape[1]))
+        count = max(1, COLUMNS // self._out.shape[1])
+        for low in range(0, len(values), count):
+            z = self._outer.solve(self._turned, values[low : low + count])
+            fitted = self._across @ self._outer.turn(z.reshape(len(z), -1), back=True)
+            sums[low : low + count] = np.sum((self._out[:, None] - fitted.reshape(-1, *z.shape[1:])) ** 2, axis=0)
+        return sums
+
+
+def leave_each_out(folds: Sequence[Moments], intercept: bool) -> Sequence[LeftOut | LeftOutRows]:
+    """Return what is left out for each fold in turn, by rows where these are held."""
+    total = add_folds(folds)
+    if total._held is None:
+        return [LeftOut(others, fold, intercept) for others, fold in zip(_leave_each_out(folds), folds, strict=True)]
+    sums = centre(total, intercept)
+    features, targets = total._held.less(sums.mean, sums.y_mean - total._targets.shift)
+    rows, products = Held(features, targets, total._held.roots), features @ features.T
+    sizes = [len(fold._held.roots) for fold in folds if fold._held is not None]
+    ends = np.cumsum([0, *sizes])
+
+    def floor(largest: float) -> float:
+        return sums.find_floor(largest)[0]
+
+    return [LeftOutRows(rows, products, slice(*pair), intercept, floor) for pair in pairwise(ends.tolist())]

@@ -13,6 +13,7 @@ from kernattn._runtime.checks import check_room, instance_of, positive_integer, 
 from kernattn._runtime.deprecated import old_positions
 from kernattn.errors import ParameterError, StateMismatchError
 from kernattn.features import FeatureMap
+from kernattn.solvers._held import Held, join
 
 
 class Targets(NamedTuple):
@@ -69,6 +70,7 @@ class Moments:
     _targets: Targets
     vector: bool
     products: str
+    _held: Held | None = None
 
     @property
     def _raw(self) -> Targets:
@@ -162,7 +164,8 @@ def _add(a: Moments, b: Moments, add: Callable[[Float64, Float64], Float64]) -> 
     targets = Targets(cross, total, y_gram, shift)
     products = "float64" if a.products == b.products == "float64" else "float32"
     weighted = a.weighted or b.weighted
-    return Moments(a.phi, a.n + b.n, weight, weighted, s, gram, targets, a.vector, products)
+    rows = join(*(None if m._held is None else m._held.about(m._targets.shift - shift) for m in (a, b)))
+    return Moments(a.phi, a.n + b.n, weight, weighted, s, gram, targets, a.vector, products, rows)
 
 
 def reweigh(m: Moments, weight: float) -> Moments:
@@ -172,7 +175,7 @@ def reweigh(m: Moments, weight: float) -> Moments:
     by = weight / m.weight
     cross, total, gram, shift = m._targets
     targets = Targets(by * cross, by * total, by * gram, shift)
-    return replace(m, weight=weight, s=by * m.s, gram=by * m.gram, _targets=targets)
+    return replace(m, weight=weight, s=by * m.s, gram=by * m.gram, _targets=targets, _held=None)
 
 
 def count_weights(m: Moments) -> Moments:

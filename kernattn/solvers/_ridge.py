@@ -17,7 +17,7 @@ from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.solvers._folds import add_folds, leave_each_out
+from kernattn.solvers._folds import LeftOut, LeftOutRows, add_folds, leave_each_out
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._spectrum import (
     LEAST,
@@ -228,12 +228,13 @@ def ridge(
     objective = one_of("objective", usual if objective is None else objective, ("folds", *OBJECTIVES))
     if penalty is not None:
         return _start(moments, intercept).at(penalty)
-    fit = choose(moments, objective, intercept, low)
+    search = Search(moments, objective, intercept)
+    fit = search.best(low)
     least = _range(fit._spectrum, low)[0]
     at_least = (fit.penalty <= least * (1 + 1e-9)) & (fit._spectrum.energy > 0)
     if np.any(at_least):
         why = "no more is needed where targets have no noise, or where rows are very many, or fewer than features"
-        free = choose(moments, objective, intercept, 0.0).penalty if low > fit._spectrum.lowest else fit.penalty
+        free = search.best(0.0).penalty if low > fit._spectrum.lowest else fit.penalty
         free = np.ravel(free)[np.ravel(at_least)]
         if np.any(free > TINY * fit._spectrum.values[0]):
             why = f"no less is allowed, and the best is {', '.join(f'{each:.3g}' for each in free[:3])}"
@@ -244,27 +245,49 @@ def ridge(
 
 def choose(moments: Moments | Sequence[Moments], objective: str, intercept: bool, lowest: float) -> Ridge:
     """Return the fit of the best penalties."""
-    fit = _start(moments, intercept)
-    low, high = _range(fit._spectrum, lowest)
-    if objective != "folds":
-        cost = OBJECTIVES[objective]
-        return _fit(fit, minimise_on_grid(lambda penalties: cost(fit._spectrum, penalties), low, high))
-    if isinstance(moments, Moments):
-        raise ParameterError(
-            "moments must be a sequence of Moments, one for each fold, for objective='folds'; got one Moments"
-        )
-    grid = np.geomspace(low, high, GRID)
-    left, weight = leave_each_out(moments, intercept), sum(fold.weight for fold in moments)
-    evidence, mse = log_evidence_of(fit._spectrum, grid), np.full((GRID, len(fit.penalty)), np.inf)
-    tried = np.arange(GRID - 1, -1, -COARSE)
-    for _ in range(2):  # every so many penalties, and all about the best of these
-        mse[tried] = sum(fold.sum_errors(grid[tried]) for fold in left) / weight
-        score = fit._spectrum.rows / 2 * np.log(np.maximum(mse, LEAST)) - evidence
-        score[mse > MOST * mse[-1]] = np.inf
-        best = np.argmin(score, axis=0), np.argmin(mse, axis=0)
-        tried = np.unique(np.clip(np.add.outer(np.concatenate(best), NEARBY), 0, GRID - 1))
-        tried = tried[np.isinf(mse[tried, 0])]
-    return _fit(fit, grid[np.maximum(*best)])
+    return Search(moments, objective, intercept).best(lowest)
+
+
+class Search:
+    """The best penalties, of any range from the same eigenvectors."""
+
+    def __init__(self, moments: Moments | Sequence[Moments], objective: str, intercept: bool) -> None:
+        if objective == "folds" and isinstance(moments, Moments):
+            raise ParameterError(
+                "moments must be a sequence of Moments, one for each fold, for objective='folds'; got one Moments"
+            )
+        self._moments, self._objective, self._intercept = moments, objective, intercept
+        self._fit = _start(moments, intercept)
+        self._weight = sum(fold.weight for fold in moments) if isinstance(moments, Sequence) else moments.weight
+
+    def best(self, lowest: float) -> Ridge:
+        """Return the fit of the best penalties that are not below the lowest."""
+        spectrum = self._fit._spectrum
+        low, high = _range(spectrum, lowest)
+        if self._objective != "folds":
+            cost = OBJECTIVES[self._objective]
+            return _fit(self._fit, minimise_on_grid(lambda penalties: cost(spectrum, penalties), low, high))
+        grid = np.geomspace(low, high, GRID)
+        evidence, mse = log_evidence_of(spectrum, grid), np.full((GRID, len(self._fit.penalty)), np.inf)
+        wanted = np.zeros(mse.shape, bool)
+        wanted[::-COARSE] = True
+        for _ in range(2):  # every so many penalties, and for each target all about the best of these
+            tried = np.flatnonzero(wanted.any(axis=1))
+            sums = np.sum([fold.sum_errors(grid[tried], wanted[tried]) for fold in self._left], axis=0)
+            mse[wanted] = (sums / self._weight)[wanted[tried]]
+            score = spectrum.rows / 2 * np.log(np.maximum(mse, LEAST)) - evidence
+            score[mse > MOST * mse[-1]] = np.inf
+            best = np.argmin(score, axis=0), np.argmin(mse, axis=0)
+            wanted = np.zeros(mse.shape, bool)
+            for each in best:
+                np.put_along_axis(wanted, np.clip(each + NEARBY[:, None], 0, GRID - 1), True, axis=0)
+            wanted &= np.isinf(mse)
+        return _fit(self._fit, grid[np.maximum(*best)])
+
+    @lazy
+    def _left(self) -> Sequence[LeftOut | LeftOutRows]:
+        assert isinstance(self._moments, Sequence)
+        return leave_each_out(self._moments, self._intercept)
 
 
 def mean_fit(moments: Moments) -> Ridge:
@@ -277,7 +300,7 @@ def mean_fit(moments: Moments) -> Ridge:
 def _start(moments: Moments | Sequence[Moments], intercept: bool) -> Ridge:
     """Return a fit, of the least penalty."""
     total = add_folds(moments) if isinstance(moments, Sequence) else moments
-    spectrum = decompose(total, boolean("intercept", intercept))
+    spectrum = decompose(total, boolean("intercept", intercept), by_rows=True)
     if not len(total._targets.total):
         raise EmptyInputError("moments must hold targets; they were made without y")
     return Ridge(total.phi, np.full(len(total._targets.total), spectrum.floor), spectrum, total.vector)

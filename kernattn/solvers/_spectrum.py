@@ -6,7 +6,6 @@ products with Q and S. :math:`U = Q S` is another half of the work, and is made 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from kernattn._runtime.checks import as_numbers, finite_number, instance_of, sho
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
+from kernattn.solvers._by_rows import RowBasis
 from kernattn.solvers._check import check_map_takes, check_varies, widen
 from kernattn.solvers._eigenbasis import Eigenbasis, eigenbasis
 from kernattn.solvers._moments import Moments
@@ -31,7 +31,7 @@ HIGHEST = 1e3  # times the largest eigenvalue: the largest penalty that is looke
 class Spectrum:
     r"""The quadratic :math:`|y - \Phi w|^2 = y^T y - 2 w^T B + w^T G w` of c targets, as sums over eigenvectors."""
 
-    basis: Eigenbasis
+    basis: Eigenbasis | RowBasis
     values: Float64  # s (M,), descending, none below 0
     coordinates: Float64  # U^T B (M, c)
     energy: Float64  # y^T y (c,)
@@ -99,22 +99,32 @@ class Spectrum:
         return np.geomspace(self.lowest, self.ceiling, count)
 
 
-class Centred(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Centred:
     """Moments as fits take them: less means where there is an intercept."""
 
-    gram: Float64  # (M, M)
-    cross: Float64  # (M, c)
+    moments: Moments
     energy: Float64  # (c,)
     share: float  # one over the sum of weights where means were taken off, else 0
     mean: Float64  # (M,)
     y_mean: Float64  # (c,)
     taken_off: float  # the largest sum of squares that means were taken off, which has rounded, too
-    products: str  # in which dtype rows were multiplied
+
+    @lazy
+    def gram(self) -> Float64:
+        """G (M, M)."""
+        return self.moments.gram - np.outer(self.mean, self.moments.s)
+
+    @lazy
+    def cross(self) -> Float64:
+        """B (M, c)."""
+        targets = self.moments._targets if self.share else self.moments._raw
+        return targets.cross - np.outer(self.mean, targets.total)
 
     def find_floor(self, largest: float) -> tuple[float, float]:
         """Return the least penalty that means anything, and the least that is looked at, by the largest eigenvalue."""
         scale = ROUNDING * max(largest, self.taken_off)
-        floor = float(np.finfo(self.products).eps) * scale
+        floor = float(np.finfo(self.moments.products).eps) * scale
         lowest = max(floor, len(self.mean) * float(np.finfo(float).eps) * scale)
         if not lowest > LEAST:  # it is divided by
             raise ParameterError("features must not be 0 in all rows, nor so small that their squares are")
@@ -133,20 +143,28 @@ def centre(m: Moments, centred: bool) -> Centred:
     if np.any(some & (np.diagonal(targets.gram) < LEAST / np.finfo(float).eps)):
         raise ParameterError("targets must be 0, or larger: sums of their squares are below float64; scale them")
     energy = np.maximum(np.diagonal(targets.gram) - beyond * targets.total, 0.0)
-    gram, cross = m.gram - np.outer(mean, m.s), targets.cross - np.outer(mean, targets.total)
     taken_off = float(np.max(np.diagonal(m.gram))) if share else 0.0
-    return Centred(gram, cross, energy, share, mean, beyond + targets.shift, taken_off, m.products)
+    return Centred(m, energy, share, mean, beyond + targets.shift, taken_off)
 
 
-def decompose(m: Moments, centred: bool, varies: bool = True) -> Spectrum:
-    """Return the spectrum of G, of features and targets less their means where `centred`; features must vary then."""
+def decompose(m: Moments, centred: bool, varies: bool = True, by_rows: bool = False) -> Spectrum:
+    """Return the spectrum of G, of features and targets less their means where `centred`; features must vary then.
+
+    It is made `by_rows` where that is asked for and moments hold them: the same but for rounding.
+    """
     sums = centre(m, centred)
-    basis = eigenbasis(sums.gram)
+    if by_rows and m._held is not None:
+        shift = m._targets.shift
+        features, targets = m._held.less(sums.mean, sums.y_mean - shift if centred else -shift)
+        basis: Eigenbasis | RowBasis = RowBasis(eigenbasis(features @ features.T), features)
+        coordinates = basis.coordinates(targets)
+    else:
+        basis = eigenbasis(sums.gram)
+        coordinates = basis.coordinates(sums.cross)
     values = np.maximum(basis.values, 0.0)
     if centred and varies:
         check_varies("features", float(values[0]), np.diagonal(m.gram), m.products)
     ends = sums.find_floor(float(values[0]))
-    coordinates = basis.coordinates(sums.cross)
     return Spectrum(basis, values, coordinates, sums.energy, m.n, sums.share, sums.mean, sums.y_mean, *ends)
 
 

@@ -27,6 +27,7 @@ from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.gram import OP as GRAM
 from kernattn.solvers._check import check_beside, check_finite, check_map_takes, check_products, refuse, widen
+from kernattn.solvers._held import hold
 from kernattn.solvers._moments import Moments, Targets
 
 PRODUCTS = "float64", "float32"
@@ -122,7 +123,7 @@ def check_rows(
 
 @without_flags
 def sum_rows(rows: Rows, features: Float64 | None = None) -> Moments:
-    """Return the moments of rows that were checked, whose features (n, M) may be known."""
+    """Return the moments of rows that were checked, whose features (n, M) may be known: no more rows are then held."""
     phi, x, y, weights, vector, products, backend = rows
     wide = "float64" in (products, dtype_name(x))
     csr = is_sparse(x)
@@ -169,6 +170,7 @@ def sum_rows(rows: Rows, features: Float64 | None = None) -> Moments:
         Targets(*beside_y),
         vector,
         "float64" if wide else "float32",
+        None if features is None else hold(features, y - shift, weights),
     )
     if not (np.isfinite(cross).all() and np.isfinite(y_sums).all() and np.isfinite(made.y_gram).all()):
         raise ParameterError("y must be smaller: sums of its squares are beyond float64")
