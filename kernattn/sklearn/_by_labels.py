@@ -21,17 +21,19 @@ def tune_by_log_loss(
     weights: Float64 | None,
     intercept: bool,
     linear: bool | None,
+    alone: bool = True,
 ) -> Candidate:
     """Return the candidate with the least log loss on rows left out: 1, 2, 4 or 8 times the kernel's own lengthscale.
 
-    A line is beside the kernel where `linear` says so. None tries both, and the line alone: it is taken where the
-    others gain no more than log n over the n rows that differ: by Schwarz (1978) half of it for each of two numbers, a
-    lengthscale and the part of the kernel. Of classes that are apart, what is less says nothing.
+    A line is beside the kernel where `linear` says so. None tries both, and the line where it may be `alone`: it is
+    taken where the others gain no more than log n over the n rows that differ: by Schwarz (1978) half of it for each of
+    two numbers, a lengthscale and the part of the kernel. Of classes that are apart, what is less says nothing.
     """
     classes, line = np.unique(labels), line_to_try(x, weights, linear)
     tried = [Candidate(times_longer(kernel, by), line if linear else None) for by in FACTORS]
     if linear is None and line is not None:
-        tried += [*(Candidate(times_longer(kernel, by), line) for by in BESIDE_LINE), Candidate(None, line)]
+        tried += [*(Candidate(times_longer(kernel, by), line) for by in BESIDE_LINE)]
+        tried += [Candidate(None, line)] if alone else []
     with on_one_thread():
         choices = [hold_out(x, labels, weights, each.small_map(x.shape[1]), classes, intercept) for each in tried]
     losses, rows = [choice.loss for choice in choices], choices[0].rows

@@ -12,7 +12,7 @@ from kernattn.features import FeatureMap, Transformed
 from kernattn.kernels import Kernel, Stationary, Tanimoto
 from kernattn.sklearn._by_labels import tune_by_log_loss
 from kernattn.sklearn._by_targets import tune_by_evidence, tune_by_landmarks
-from kernattn.sklearn._candidates import WIDE, Candidate, line_of, on_one_thread
+from kernattn.sklearn._candidates import WIDE, Candidate, line_of, line_to_try, on_one_thread
 from kernattn.sklearn._inputs import array_beside, is_named, signs_of
 from kernattn.sklearn._maps import check_name, draw_map, nystrom_map, start_kernel
 from kernattn.solvers import learn_metric
@@ -113,15 +113,31 @@ def draw_for_numbers(estimator: Any, x: Array, y: Float64, weights: Float64 | No
     return _in_metric(estimator, x, y, weights, draw)
 
 
-def draw_for_labels(estimator: Any, x: Array, labels: Any, weights: Float64 | None, classes: Any) -> FeatureMap:
-    """Return the map for rows with labels (n,)."""
+def draw_for_labels(
+    estimator: Any,
+    x: Array,
+    labels: Any,
+    weights: Float64 | None,
+    classes: Any,
+    told: Callable[[bool], object] | None = None,
+) -> FeatureMap:
+    """Return the map for rows with labels (n,).
+
+    Where somebody may be `told`, a tuned kernel has a line beside it whenever it may, and is not left out: one is told
+    if rows left out prefer it so to the kernel alone.
+    """
     linear, signs = estimator.linear, signs_of(labels, classes)
 
     def draw(x: Array, _: Kernel | None) -> FeatureMap:
         def tune(kernel: Stationary, ard: bool) -> Candidate:
             if ard:
                 return tune_by_evidence(kernel, ard, x, signs, weights, linear, in_span=True)
-            return tune_by_log_loss(kernel, x, labels, weights, estimator.fit_intercept, linear)
+            found = tune_by_log_loss(kernel, x, labels, weights, estimator.fit_intercept, linear, alone=told is None)
+            line = None if told is None else line_to_try(x, weights, linear)
+            if told is None or line is None:
+                return found
+            told(found.line is not None)
+            return found._replace(line=line)
 
         return draw_tuned(estimator, x, weights, linear, tune, in_span=True)
 

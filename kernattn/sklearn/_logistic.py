@@ -8,13 +8,15 @@ from typing import Any, Self
 import numpy as np
 
 from kernattn._arrays.namespaces import Array
+from kernattn.features import FeatureMap
 from kernattn.sklearn._at_once import FittedAtOnce
 from kernattn.sklearn._drawn import draw_for_labels, without_zeros
 from kernattn.sklearn._inputs import check_labels, one_ridge
 from kernattn.sklearn._maps import Classifier
+from kernattn.sklearn._mixed import mix, share_of_kernel, split_map
 from kernattn.sklearn._parameters import check_parameters
-from kernattn.solvers import logistic
-from kernattn.solvers._losses.logistic_penalty import hold_out, warn_of_least
+from kernattn.solvers import Logistic, logistic
+from kernattn.solvers._losses.logistic_penalty import Choice, hold_out, warn_of_least
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -31,9 +33,11 @@ class FeatureLogistic(Classifier, FittedAtOnce):
         whichever has the least log loss on rows left out; "ard" is one for each column, by the evidence of targets 1
         and -1. None is "tune" for a kernel by name.
     linear : bool or None
-        Whether a line, of columns in units of their deviations, is beside the kernel. None lets rows left out choose
-        where they tune the lengthscale: the kernel, both, or the line alone, which is taken where the others gain no
-        more than log n in the likelihood of n rows; else it is False.
+        Whether a line, of columns in units of their deviations, is beside the kernel. None, where rows left out tune
+        the lengthscale, adds up two fits: :math:`f = s f_k + (1 - s) f_l` of the line alone, and of the kernel with the
+        line or without it. The share s makes the log loss of the n rows left out and :math:`s^2 \log n` least. Where
+        `ridge` is given, one of these fits is taken, the line where the others gain no more than log n. Where the
+        lengthscale is not tuned, None is False.
     ridge : float or None
         The penalty :math:`\lambda`; scikit-learn's C is one over it. None takes the largest whose log loss on rows left
         out is within half a standard error of the least, in the folds of `kernattn.solvers.logistic` without a
@@ -52,7 +56,7 @@ class FeatureLogistic(Classifier, FittedAtOnce):
     classes_ : (K,) numpy.ndarray
         The labels, sorted, of rows whose weight is not 0.
     solution_ : kernattn.solvers.Logistic
-        The fit.
+        The fit; of two that are added up the sum, with the penalty of the kernel's.
     metric_ : kernattn.solvers.Metric or None
         The metric that was learnt.
     n_iter_ : int
@@ -77,12 +81,33 @@ class FeatureLogistic(Classifier, FittedAtOnce):
         penalty = one_ridge(self.ridge)
         x, y, weights = without_zeros(x, y, weights)
         classes = np.unique(y)
-        phi = draw_for_labels(self, x, y, weights, classes)
-        if penalty is None and len(classes) > 1:
-            choice = hold_out(x, y, weights, phi, classes, self.fit_intercept, cautious=True)
+        beside: list[bool] = []
+        mixed = penalty is None and self.linear is None and len(classes) > 1
+        phi = draw_for_labels(self, x, y, weights, classes, beside.append if mixed else None)
+
+        def choose(phi: FeatureMap) -> Choice:
+            return hold_out(x, y, weights, phi, classes, self.fit_intercept, cautious=True)
+
+        def solve(phi: FeatureMap, choice: Choice) -> Logistic:
             warn_of_least(choice)
-            penalty = choice.penalty
-        self._solve(logistic, x, phi, y, weights, penalty)
+            self._solve(logistic, x, phi, y, weights, choice.penalty)
+            fit: Logistic = self.solution_
+            return fit
+
+        if penalty is not None or len(classes) < 2:
+            self._solve(logistic, x, phi, y, weights, penalty)
+        elif not beside:
+            solve(phi, choose(phi))
+        else:
+            kernel, line = split_map(phi)
+            kernel = phi if beside[0] else kernel
+            choices = choose(kernel), choose(line)
+            share = share_of_kernel(*choices)
+            if share in (0.0, 1.0):
+                solve(*((line, choices[1]) if share == 0 else (kernel, choices[0])))
+            else:
+                self.solution_ = mix(phi, solve(kernel, choices[0]), solve(line, choices[1]), share)
+                self.feature_map_, self.n_iter_ = phi, self.solution_.iterations
         self.classes_ = self.solution_.classes
         return self
 

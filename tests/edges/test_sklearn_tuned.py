@@ -123,7 +123,7 @@ def test_a_lengthscale_that_labels_choose():
     usual = ka.kernels.usual_lengthscale(x)
     labels = x @ np.arange(8.0) > np.random.default_rng(1).standard_normal(300)
     plane = FeatureLogistic(random_state=0, linear=False).fit(x, labels)
-    assert isinstance(FeatureLogistic(random_state=0).fit(x, labels).feature_map_, ka.features.Linear)
+    assert isinstance(FeatureLogistic(random_state=0, ridge=1.0).fit(x, labels).feature_map_, ka.features.Linear)
     assert plane.feature_map_.kernel.lengthscale in (4 * usual, 8 * usual)
     along = (
         FeatureLogistic(lengthscale="ard", random_state=0).fit(x, x[:, 0] ** 2 > 0.5).feature_map_.kernel.lengthscale
