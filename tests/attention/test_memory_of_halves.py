@@ -1,6 +1,5 @@
 """Calls on arrays of 16 bits take no more memory than those on float32: no array is widened or rounded as a whole."""
 
-import gc
 import tracemalloc
 
 import ml_dtypes
@@ -79,7 +78,6 @@ def _one_thread(monkeypatch):
 
 def peak(call, *given):
     call(*given)
-    gc.collect()
     tracemalloc.start()
     try:
         call(*given)
