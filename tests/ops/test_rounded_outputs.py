@@ -182,3 +182,14 @@ def test_in_graphs():
     rows, run = rows_of(8, HALVES["bfloat16"]), torch.compile(EXACT, backend="eager", fullgraph=True)
     wanted = by_torch(CALLS["exact"], "float64", *rows, backend="reference")
     assert max(errors(by_torch((run, [], {}), "bfloat16", *rows), wanted, HALVES["bfloat16"])) < MOST
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_on_the_matrix_unit(dtype, matrix_unit):
+    """Tiles write the same outputs whether these are kept or not, also beside rows that the loops of floats answer."""
+    q, k, v, g = rows_of(8, HALVES[dtype])
+    q[0, 3] *= HALVES[dtype].type(2.0 ** (50 if dtype == "bfloat16" else 10))
+    out, pull = ka.vjp(EXACT, q, k, v)
+    np.testing.assert_array_equal(out.view("u2"), EXACT(q, k, v).view("u2"))
+    wanted = by_torch(CALLS["exact"], "float64", q, k, v, g, backend="reference")
+    assert max(errors(pull(g)[:3], wanted, HALVES[dtype])) < MOST
