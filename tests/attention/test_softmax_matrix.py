@@ -171,6 +171,22 @@ def test_threads_and_layouts_change_nothing(on_threads):
             same(found, wanted)
 
 
+def test_keys_that_are_hidden_weigh_nothing_beside_scores_at_the_ends():
+    rng = np.random.default_rng(0)
+    q, k, v = rows_of(rng, ml_dtypes.bfloat16, 70, 70, 8, 8)
+    v[...], mask = 1, rng.random((2, 70)) < 0.5
+    mask[:, 0] = True
+    v[~mask] = 2.0**99
+    for size in (1, 2.0**37):
+        for sign in (1, -1):
+            rows = (size * np.abs(q)).astype(q.dtype), (sign * size * np.abs(k)).astype(k.dtype)
+            for scale in (1, 2.0**29):
+                for options in ({}, {"causal": True}):
+                    out, lse = answers(*rows, v, scale=scale, key_mask=mask, **options)
+                    same(out, np.ones_like(v))
+                    assert np.isfinite(lse).all()
+
+
 def test_few_queries_and_scales_at_the_ends_are_answered_by_floats(by_floats):
     rng = np.random.default_rng(0)
     q, k, v = rows_of(rng, ml_dtypes.bfloat16, 16, 64, 8, 8)

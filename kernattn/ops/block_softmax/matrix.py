@@ -9,20 +9,20 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import share
-from kernattn.ops._numba.codegen.registers import LINE
+from kernattn.ops._numba.codegen.registers import LINE, PAIRS
 from kernattn.ops._numba.matrix.operands import Operands, operands
 from kernattn.ops._numba.matrix.products import BLOCK
 from kernattn.ops._numba.tiles.layout import Rows, narrow, room, written
 from kernattn.ops.block_softmax.matrix_loops import pack_keys, tiled_softmax
 from kernattn.ops.block_softmax.ordered import Inputs, reorder
 
-FEWEST = 256
+FEWEST = 128 if PAIRS else 256
 """Queries from which on keys are packed for them: for few, packing takes longer than the products save."""
 
 SCALES = 2.0**-30, 2.0**30
 """Sizes of the scale between which scores of numbers that are not far stay in the range of floats."""
 
-FASTER = 3  # than the loop of floats, roughly
+FASTER = 1.2 if PAIRS else 3  # than the loop of floats, roughly
 
 BYTES_PER_SECOND = 2e9  # of rows that are packed, roughly
 

@@ -15,11 +15,11 @@ from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import power_of_two
 from kernattn.ops._numba.codegen.halves import narrow
 from kernattn.ops._numba.codegen.memory import aligned, copy, pad, whole, window
-from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.codegen.registers import PAIRS, lanes
 from kernattn.ops._numba.codegen.vectors import bits_of, load, some, store, where
 from kernattn.ops._numba.matrix.instructions import configure, release, unit_room
 from kernattn.ops._numba.matrix.parts import FAR, all_near, cut, is_far, pack_pairs, pack_row, pair, raised
-from kernattn.ops._numba.matrix.products import BLOCK, multiply
+from kernattn.ops._numba.matrix.products import BLOCK, GRAIN, multiply
 from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.products import transpose
 from kernattn.ops._numba.tiles.rows import as_read, wide_rows
@@ -31,6 +31,12 @@ SIDE, QUERIES = 64, 32
 sums lie in the nearest cache beside the keys and values that pass."""
 
 LOG2, LOG2E = np.float32(math.log(2)), np.float32(1 / math.log(2))
+
+AHEAD = not PAIRS
+"""Are keys and values asked for ahead? By pairs, products take so long that the machine fetches them alone."""
+
+LEAD = 4.0
+"""Powers of two by which scores may pass the peak before it rises: most often sums are then shrunk once."""
 
 FAR_VALUE, FAINT_VALUE = 2.0**100, 2.0**-100
 """The same of values; below the second, tiles would take them, times a weight, for 0."""
@@ -95,7 +101,7 @@ class Scratch(NamedTuple):
     turned: Any  # (D, QUERIES)
     queries: Any  # (parts, D / 2, QUERIES), pairs of entries
     scores: Any  # (SIDE, QUERIES), keys by queries
-    weights: Any  # (parts, SIDE / 2, QUERIES), pairs of keys
+    weights: Any  # (SIDE / 2, 2, QUERIES), pairs of keys by parts, in the place of the scores
     num: Any  # (e, QUERIES), the sums of values
     answers: Any  # (QUERIES, e)
     peaks: Any  # (QUERIES,), the highest score of each query so far
@@ -106,12 +112,13 @@ class Scratch(NamedTuple):
 
 
 @inner
-def _scratch(dim, e, parts, made, like, words):
+def _scratch(dim, e, parts, like, words):
     """Return room for blocks of queries of D entries, and sums of e columns, both multiples of BLOCK."""
+    scores = aligned(SIDE * QUERIES, like)
     return Scratch(
         unit_room(), aligned(QUERIES * dim, like), aligned(QUERIES * max(dim, e), like), aligned(dim * QUERIES, like),
-        aligned(parts * dim // 2 * QUERIES, words), aligned(SIDE * QUERIES, like),
-        aligned(made * SIDE // 2 * QUERIES, words), aligned(e * QUERIES, like), aligned(QUERIES * e, like),
+        aligned(parts * dim // 2 * QUERIES, words), scores, scores.view(np.uint32), aligned(e * QUERIES, like),
+        aligned(QUERIES * e, like),
         aligned(QUERIES, like), aligned(QUERIES, like), aligned(QUERIES, like), aligned(QUERIES, like),
         aligned(SIDE, like),
     )  # fmt: skip
@@ -119,8 +126,8 @@ def _scratch(dim, e, parts, made, like, words):
 
 @inner
 def _lowest():
-    """Return the score of a key that is not seen, below that of any key that counts."""
-    return np.float32(-np.finfo(np.float32).max)
+    """Return the score of a key that is not seen, below that of any key that counts; less any peak it is finite."""
+    return np.float32(-np.finfo(np.float32).max / 2)
 
 
 @inner
@@ -216,9 +223,10 @@ def _weigh(s, depth, columns, parts, peaks):
 
     Where weights are one part, their sum is that of the parts: they and the values are weighed by the same numbers.
     """
-    scores, weights, width, rose = s.scores, s.weights, lanes(s.scores), False
+    scores, weights, width, rose, lead = s.scores, s.weights, lanes(s.scores), False, np.float32(LEAD)
     for i in range(0, columns, width):
         before, peak = load(s.peaks, i), load(peaks, i)
+        peak = where(peak > before + lead, peak, before)
         rose = rose or some(peak > before)
         factor = power_of_two(before - peak)
         store(factor, s.decay, i)
@@ -229,10 +237,10 @@ def _weigh(s, depth, columns, parts, peaks):
             y = power_of_two(load(scores, (at + 1) * QUERIES + i) - peak)
             total = total + (x + y)
             even, odd = raised(x), raised(y)
-            store(pair(even, odd), weights, at // 2 * QUERIES + i)
+            store(pair(even, odd), weights, at * QUERIES + i)
             even, odd = cut(even), cut(odd)
             if parts > 1:
-                store(pair(raised(x - even), raised(y - odd)), weights, SIDE // 2 * QUERIES + at // 2 * QUERIES + i)
+                store(pair(raised(x - even), raised(y - odd)), weights, (at + 1) * QUERIES + i)
             else:
                 den = den + (even + odd)
         store(total if parts > 1 else den, s.den, i)
@@ -265,7 +273,7 @@ def tiled_softmax(q, packed, mask, bias, scale, sizes, table, words, answers, ls
     row, columns_e = pad(dim, BLOCK), pad(e, BLOCK)
     key_part, value_part = heads_k * blocks * BLOCK * row, heads_v * blocks * columns_e * BLOCK
     factor, (out, out_bits, kind) = np.float32(scale * LOG2E), answers
-    s = _scratch(row, columns_e, parts, made, q[0], np.zeros(0, np.uint32))
+    s = _scratch(row, columns_e, parts, q[0], np.zeros(0, np.uint32))
     peaks, pieces = aligned(QUERIES, q[0]), SIDE // QUERIES
     s.added[:] = 0
     some_far = bias.size > 0
@@ -287,20 +295,20 @@ def tiled_softmax(q, packed, mask, bias, scale, sizes, table, words, answers, ls
             start, stop, number = visits[VISIT * v], visits[VISIT * v + 1], visits[VISIT * v + 2]
             for lo in range(start // BLOCK * BLOCK, stop, SIDE):
                 since, upto = max(start - lo, 0), min(stop - lo, SIDE)
-                depth, hides, word_at = pad(upto, BLOCK), number >= 0, number * side + lo - start
+                depth, hides, word_at = pad(upto, GRAIN), number >= 0, number * side + lo - start
                 if some_far:
                     far |= _seeing_far(
                         lo, since, upto, at_k, at_v, at_m, far_keys, far_values, mask, bias, words, hides, word_at,
                         np.uint64(shift),
                     )  # fmt: skip
-                for part in range(parts):
+                for part in range(parts if AHEAD else 0):
                     fetch_next(values, part * value_part + (at_v + lo) * columns_e, depth * columns_e)
                 # scores[j, i] = k_j . q_i
                 multiply(
                     s.unit, keys, (at_k + lo) * row, row, BLOCK, key_part, s.queries, 0, QUERIES, row // 2 * QUERIES,
-                    (parts, parts, terms), s.scores, 0, QUERIES, depth, columns, row, False,
+                    (parts, parts, terms), s.scores, 0, QUERIES, depth, columns, pad(dim, GRAIN), False,
                 )  # fmt: skip
-                for part in range(parts):
+                for part in range(parts if AHEAD else 0):
                     fetch_next(keys, part * key_part + (at_k + lo + SIDE) * row, SIDE * row)
                 if mask.size > 0 or bias.size > 0:
                     _what_is_added(s, since, upto, at_m + lo, mask, bias)
@@ -313,7 +321,7 @@ def tiled_softmax(q, packed, mask, bias, scale, sizes, table, words, answers, ls
                 # num[c, i] += sum_j v_jc weights_ji
                 multiply(
                     s.unit, values, (at_v + lo) * columns_e, BLOCK, columns_e * BLOCK, value_part, s.weights, 0,
-                    QUERIES, SIDE // 2 * QUERIES, (parts, made, 2), s.num, 0, QUERIES, columns_e, columns, depth, True,
+                    2 * QUERIES, QUERIES, (parts, made, 2), s.num, 0, QUERIES, pad(e, GRAIN), columns, depth, True,
                 )  # fmt: skip
         transpose(s.num, 0, QUERIES, e, rows, s.answers, 0, e)
         for i in range(rows):

@@ -1,4 +1,4 @@
-"""The matrix unit: sums in the order of TDPBF16PS, operands in parts, and when a process may use it."""
+"""The matrix unit: sums in the order of its instruction, operands in parts, and when a process may use it."""
 
 import ctypes
 import errno
@@ -19,9 +19,10 @@ from processes import assert_fine
 
 pytest.importorskip("numba")
 
-from kernattn.ops._numba.codegen.registers import TILES
+from kernattn.ops._numba.codegen.registers import PAIRS, TILES
 from kernattn.ops._numba.matrix import unit
-from matrix_loops import add_product, pack
+from kernattn.ops._numba.matrix.products import GRAIN
+from matrix_loops import add_product, add_product_by_tiles, pack
 
 pytestmark = pytest.mark.usefixtures("matrix_unit")
 TINY = np.finfo(np.float32).tiny
@@ -36,9 +37,9 @@ def words_of(a, b, parts=(1, 1, 1)):
     return words_a, words_b, form
 
 
-def times(a, b, c, parts=(1, 1, 1)):
+def times(a, b, c, parts=(1, 1, 1), add=add_product):
     found = c.copy()
-    add_product(*words_of(a, b, parts), found.reshape(-1))
+    add(*words_of(a, b, parts), found.reshape(-1))
     return found
 
 
@@ -47,19 +48,37 @@ def flushed(x):
     return np.copysign(np.float32(0), x) if abs(x) < TINY else x
 
 
-def by_the_manual(a, b, c):
-    """The instruction as Intel's manual writes it, cell by cell; fused multiply-adds by more digits than they need."""
+def fused(x, y, total):
+    """A fused multiply-add, by more digits than it needs."""
+    return flushed(np.longdouble(flushed(x)) * np.longdouble(flushed(y)) + np.longdouble(total))
+
+
+def tiles_by_the_manual(a, b, c):
+    """TDPBF16PS as Intel's manual writes it, cell by cell."""
     found = np.empty_like(c)
     for i, j in product(range(len(c)), range(c.shape[1])):
         total = flushed(c[i, j])
         for block in range(0, a.shape[1], 32):
             sums = [np.float32(0), np.float32(0)]
             for k in range(32):
-                x, y = flushed(a[i, block + k]), flushed(b[block + k, j])
-                sums[k % 2] = flushed(np.longdouble(x) * np.longdouble(y) + np.longdouble(sums[k % 2]))
+                sums[k % 2] = fused(a[i, block + k], b[block + k, j], sums[k % 2])
             total = flushed(total + flushed(sums[0] + sums[1]))
         found[i, j] = total
     return found
+
+
+def pairs_by_the_manual(a, b, c):
+    """VDPBF16PS as AMD's processors have it, cell by cell: the odd product first; c is added by a usual addition."""
+    found = np.empty_like(c)
+    for i, j in product(range(len(c)), range(c.shape[1])):
+        total = np.float32(0)
+        for k in range(0, a.shape[1], 2):
+            total = fused(a[i, k], b[k, j], fused(a[i, k + 1], b[k + 1, j], total))
+        found[i, j] = c[i, j] + total
+    return found
+
+
+UNITS = {"tiles": (tiles_by_the_manual, add_product_by_tiles), "pairs": (pairs_by_the_manual, add_product)}
 
 
 def wide(rng, *shape):
@@ -74,13 +93,16 @@ KINDS = {
 }
 
 
+@pytest.mark.parametrize("name", UNITS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_sums_are_those_of_the_manual(kind):
-    rng, (draw, size) = np.random.default_rng(0), KINDS[kind]
+def test_sums_are_those_of_the_manual(kind, name):
+    if name == "pairs" and not PAIRS:
+        pytest.skip("this machine multiplies no pairs")
+    rng, (draw, size), (by_the_manual, add) = np.random.default_rng(0), KINDS[kind], UNITS[name]
     a, b = (draw(rng, *shape).astype(BFLOAT16).astype("f4") for shape in ((32, 64), (64, 32)))
     c = (size * rng.standard_normal((32, 32))).astype("f4")
     with np.errstate(over="ignore", invalid="ignore"):
-        found, wanted = times(a, b, c)[:, ::8], by_the_manual(a, b[:, ::8], c[:, ::8])
+        found, wanted = times(a, b, c, add=add)[:, ::8], by_the_manual(a, b[:, ::8], c[:, ::8])
     np.testing.assert_array_equal(found, wanted)
     if kind == "denormal products":
         assert (c != flushed_all(c)).any()
@@ -123,6 +145,34 @@ def test_products_of_parts(parts, error):
     assert (np.abs(times(a, b, c, (1, 1, 1)) - wanted) > 2.0**-15 * size).any()
 
 
+@pytest.mark.parametrize(("m", "depth"), [(GRAIN, GRAIN), (5 * GRAIN, 3 * GRAIN), (GRAIN, 9 * GRAIN), (96, 64)])
+@pytest.mark.parametrize("parts", [(1, 1, 1), (1, 2, 2), (2, 2, 3)])
+def test_a_cell_is_its_own_row_and_column(m, depth, parts):
+    rng = np.random.default_rng(m + depth)
+    a, b, c = (rng.standard_normal(shape).astype("f4") for shape in ((m, depth), (depth, 64), (m, 64)))
+    whole = times(a, b, c, parts)
+    held = [sum(cut(x, count)) for x, count in ((a, parts[0]), (b, parts[1]))]
+    left_out = 2.0**-16 if parts[2] < sum(parts[:2]) - 1 else 0
+    error = depth * 2.0**-23 * (np.abs(c) + np.abs(a) @ np.abs(b)) + left_out * np.abs(a) @ np.abs(b)
+    assert (np.abs(whole - (c + held[0] @ held[1])) <= error).all()
+    i, j = m // 2, 40
+    others = [rng.standard_normal(x.shape).astype("f4") for x in (a, b, c)]
+    others[0][i], others[1][:, j], others[2][i, j] = a[i], b[:, j], c[i, j]
+    assert times(*others, parts)[i, j] == whole[i, j]
+    here, there = np.roll(a, 3, axis=0), np.roll(b, 17, axis=1)
+    np.testing.assert_array_equal(
+        times(here, there, np.roll(c, (3, 17), (0, 1)), parts), np.roll(whole, (3, 17), (0, 1))
+    )
+
+
+def cut(x, count):
+    """-> so many parts of numbers, each the nearest bfloat16 to what is left."""
+    for _ in range(count):
+        part = (np.ascontiguousarray(x, "f4").view("u4") + np.uint32(0x8000) & np.uint32(0xFFFF0000)).view("f4")
+        yield part.astype("f8")
+        x = x - part
+
+
 # ---- when ----
 
 
@@ -138,20 +188,31 @@ def test_it_is_used_where_there_is_one_unless_it_is_turned_off(monkeypatch):
         unit.why_not()
 
 
-@pytest.mark.skipif(TILES, reason="this machine has a unit")
+@pytest.mark.skipif(not PAIRS, reason="this machine multiplies no pairs")
+def test_a_target_that_multiplies_pairs_needs_no_leave(monkeypatch):
+    monkeypatch.setattr(unit, "_refusal", None)
+    for given in ("1", unit.EMULATED):
+        monkeypatch.setenv(unit.VARIABLE, given)
+        assert unit.why_not() is None
+        assert unit.describe() == "AVX512_BF16, for exact attention of bfloat16 arrays"
+
+
+@pytest.mark.skipif(TILES or PAIRS, reason="this machine has a unit")
 def test_a_target_without_one_is_never_asked_for_it(monkeypatch):
     assert unit.describe() == "emulated, for tests"
     monkeypatch.setenv(unit.VARIABLE, "1")
     monkeypatch.setattr(unit, "_refusal", None)
     lacking = {
-        ("linux", False): "this CPU has none",
-        ("linux", True): "Numba compiles for a CPU without one",
-        ("win32", True): "it is used on Linux alone",
+        ("linux", ()): "this CPU has none",
+        ("linux", ("avx512bf16",)): "this CPU has none",  # Intel's, at half the rate of floats
+        ("linux", ("amx-tile", "amx-bf16")): "Numba compiles for a CPU without one",
+        ("win32", ("avx512bf16", "sse4a")): "Numba compiles for a CPU without one",
+        ("win32", ("amx-tile", "amx-bf16")): "it is used on Linux alone",
     }
-    for (system, has), reason in lacking.items():
+    for (system, features), reason in lacking.items():
         unit._lacking.cache_clear()
         monkeypatch.setattr(unit.sys, "platform", system)
-        monkeypatch.setattr(unit, "get_host_cpu_features", dict.fromkeys(("amx-tile", "amx-bf16"), has).copy)
+        monkeypatch.setattr(unit, "get_host_cpu_features", dict.fromkeys(features, True).copy)
         assert unit.why_not() == reason
     unit._lacking.cache_clear()
 
@@ -183,6 +244,7 @@ def test_a_process_asks_the_kernel_once(case, monkeypatch):
         return -1 if asked else 0
 
     monkeypatch.setattr(unit, "TILES", True)
+    monkeypatch.setattr(unit, "PAIRS", False)
     monkeypatch.setattr(unit, "_answer", [])
     monkeypatch.setattr(unit.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syscall=Callable(syscall)))
     monkeypatch.setenv(unit.VARIABLE, "1")
@@ -217,11 +279,12 @@ from matrix_loops import add_product
 word, pairs, number = (t.Array(x, 1, "C") for x in (t.uint16, t.uint32, t.float32))
 add_product.compile((word, pairs, t.UniTuple(t.int64, 6), number))
 code = add_product.inspect_asm(add_product.signatures[0])
-for name in ("ldtilecfg", "tileloadd", "tdpbf16ps", "tilestored", "tilerelease"):
+for name in {names}:
     assert name in code, name
 assert "emulated" not in code
 print("fine")
 """
+TILE = ("ldtilecfg", "tileloadd", "tdpbf16ps", "tilestored", "tilerelease")
 FEATURES = "+64bit,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+avx512f,+avx512bw,+avx512dq,+avx512vl,+amx-tile,+amx-bf16"
 
 
@@ -230,7 +293,10 @@ FEATURES = "+64bit,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+avx512f,+avx512bw,+avx512dq
 )
 def test_a_target_with_a_unit_has_its_instructions(tmp_path):
     """Compiled here, whatever machine this is; run on one that has them."""
-    assert_fine(COMPILES, NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES=FEATURES, NUMBA_CACHE_DIR=str(tmp_path))
+    pairs = f"{FEATURES},+avx512bf16,+sse4a".replace("+amx", "-amx")
+    for name, features, has in (("sapphirerapids", FEATURES, TILE), ("znver4", pairs, ("vdpbf16ps",))):
+        script, cache = COMPILES.format(names=has), str(tmp_path / name)
+        assert_fine(script, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES=features, NUMBA_CACHE_DIR=cache)
 
 
 ALL_LOOPS = """

@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import types
 
-from kernattn.ops._numba.codegen.bits import add, and_, bits, floor, rint, shift_left, xor
+from kernattn.ops._numba.codegen.bits import add, and_, bits, floor, rint, scaled_512, shift_left, xor
 from kernattn.ops._numba.codegen.compile import EXACT, OPTIONS, overload
 from kernattn.ops._numba.codegen.constants import Single, constants
 from kernattn.ops._numba.codegen.parts import PartCompiler
@@ -162,10 +162,11 @@ def decayed(x):
 
 @elementary
 def power_of_two(x):
-    """Return 2^x in float32 for x <= 0, to 2e-7 of it; 0 where it is below the normal numbers."""
+    """Return 2^x in float32, to 2e-7 of it, for finite x <= 0 or little above; 0 where x is far below."""
     c = constants(x)
     mantissa, biased, bottom = c.mantissa, c.biased, c.lowest - c.one
-    coefficients = tuple(c.two * a for a in (c.one, *Single.power))
+    whole = (c.one, *Single.power)
+    coefficients = tuple(c.two * a for a in whole)
 
     def power_of_two(x):
         x = where(x < bottom, bottom, x)  # whose power is 0
@@ -173,7 +174,11 @@ def power_of_two(x):
         power = bits(shift_left(bits(n + biased), mantissa))  # 2^(n - 1)
         return _polynomial(x - n, coefficients) * power
 
-    return power_of_two
+    def by_instruction(x):
+        n = rint(x)
+        return scaled_512(_polynomial(x - n, whole), n)
+
+    return by_instruction if isinstance(x, Vector) and x.dtype.bitwidth * x.count == 512 else power_of_two
 
 
 @elementary

@@ -13,11 +13,11 @@ from numba import types
 
 from kernattn.ops._numba.codegen.compile import inner, intrinsic
 from kernattn.ops._numba.codegen.memory import aligned
-from kernattn.ops._numba.codegen.registers import PAIRS, TILES
+from kernattn.ops._numba.codegen.registers import TILES
 from kernattn.ops._numba.matrix.emulation import Emulation
 from kernattn.ops._numba.matrix.hardware import Hardware
 
-UNIT = 0 if PAIRS else 8 * 256
+UNIT = 8 * 256
 """Words of the room of a unit."""
 
 

@@ -16,8 +16,8 @@ from kernattn.ops._numba.codegen.registers import Block, splat
 HEIGHT, WIDTH = 8, 2
 """Rows, and vectors of columns, of a block."""
 
-DEPTH = 32
-"""Inner elements of a step: rows of the left side are read so far at once."""
+BLOCK, AT_ONCE = 32, 8
+"""Inner elements of a block of the left side, and of a turn of the innermost loop."""
 
 _WORD = ir.IntType(32)
 _WORDS = ir.VectorType(_WORD, 16)
@@ -30,15 +30,18 @@ def _dot(builder, total, left, right):
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [total, left, right])
 
 
+def _least(builder, a, b):
+    """Return the lesser of two counts."""
+    return builder.select(builder.icmp_signed("<", a, b), a, b)
+
+
 def _add_step(k, total, left, left_row, right, right_row):
-    """Add the products of DEPTH inner elements to totals, which lie in memory that LLVM keeps in registers."""
+    """Add the products of AT_ONCE inner elements to totals, which lie in memory that LLVM keeps in registers."""
     builder = k.builder
     rows = [k.at(left, builder.mul(k.number(i), left_row)) for i in range(HEIGHT)]
-    for pair in range(DEPTH // 2):
+    for pair in range(AT_ONCE // 2):
         start = k.at(right, builder.mul(k.number(pair), right_row))
-        theirs = [
-            builder.load(builder.bitcast(k.at(start, j * k.width), _WORDS.as_pointer())) for j in range(WIDTH)
-        ]  # fmt: skip
+        theirs = [builder.load(builder.bitcast(k.at(start, j * k.width), _WORDS.as_pointer())) for j in range(WIDTH)]
         for x in theirs:
             x.align = 4
         for i, row in enumerate(rows):
@@ -47,6 +50,21 @@ def _add_step(k, total, left, left_row, right, right_row):
             own = splat(builder, word, k.width)
             for j in range(WIDTH):
                 builder.store(_dot(builder, builder.load(total[i, j]), own, theirs[j]), total[i, j])
+
+
+def _add_parts(k, total, left, right, depth):
+    """Add the products of a part of either side, blocks of the left one a step apart."""
+    builder, (x, x_row, x_step), (y, y_row) = k.builder, left, right
+    blocks = builder.sdiv(builder.add(depth, k.number(BLOCK - 1)), k.number(BLOCK))
+    with cgutils.for_range(builder, blocks) as block:
+        x = k.at(x, builder.mul(block.index, x_step))
+        y = k.at(y, builder.mul(block.index, builder.mul(y_row, k.number(BLOCK // 2))))
+        left_over = builder.sub(depth, builder.mul(block.index, k.number(BLOCK)))
+        turns = builder.sdiv(_least(builder, left_over, k.number(BLOCK)), k.number(AT_ONCE))
+        with cgutils.for_range(builder, turns) as turn:
+            own = k.at(x, builder.mul(turn.index, k.number(AT_ONCE)))
+            theirs = k.at(y, builder.mul(turn.index, builder.mul(y_row, k.number(AT_ONCE // 2))))
+            _add_step(k, total, own, x_row, theirs, y_row)
 
 
 @intrinsic
@@ -64,15 +82,10 @@ def _block(context, a, a_at, a_row, a_step, a_part, b, b_at, b_row, b_part, part
         total = {cell: cgutils.alloca_once(builder, k.vector) for cell in cells}
         for place in total.values():
             builder.store(zero, place)
-        with cgutils.for_range(builder, of_left) as p:
-            room = builder.sub(below, p.index)
-            last = builder.select(builder.icmp_signed("<", of_right, room), of_right, room)
-            with cgutils.for_range(builder, last) as r:
-                x, y = k.at(left, builder.mul(p.index, args[4])), k.at(right, builder.mul(r.index, args[8]))
-                with cgutils.for_range(builder, builder.sdiv(args[13], k.number(DEPTH))) as step:
-                    from_x = builder.mul(step.index, args[3])
-                    from_y = builder.mul(step.index, builder.mul(args[7], k.number(DEPTH // 2)))
-                    _add_step(k, total, k.at(x, from_x), args[2], k.at(y, from_y), args[7])
+        loop = cgutils.for_range
+        with loop(builder, of_left) as p, loop(builder, _least(builder, of_right, builder.sub(below, p.index))) as r:
+            x, y = k.at(left, builder.mul(p.index, args[4])), k.at(right, builder.mul(r.index, args[8]))
+            _add_parts(k, total, (x, args[2], args[3]), (y, args[7]), args[13])
         places = {(i, j): k.at(target, builder.mul(k.number(i), args[12]), j * k.width) for i, j in cells}
         with builder.if_then(args[14]):
             for cell, place in places.items():
@@ -88,9 +101,9 @@ def _block(context, a, a_at, a_row, a_step, a_part, b, b_at, b_row, b_part, part
 def multiply_pairs(
     unit, a, a_at, a_row, a_step, a_part, b, b_at, b_row, b_part, parts, c, c_at, c_row, m, n, depth, accumulate
 ):  # fmt: skip
-    """Compute what `products.multiply` does, without tiles: `unit` is not used."""
+    """Compute what `products.multiply_tiles` does; m and depth are multiples of 8, and `unit` is not used."""
     for j in range(0, n, 32):
-        for i in range(0, m, 8):
+        for i in range(0, m, HEIGHT):
             _block(
                 a, a_at + i * a_row, a_row, a_step, a_part, b, b_at + j, b_row, b_part, parts,
                 c, c_at + i * c_row + j, c_row, depth, accumulate,

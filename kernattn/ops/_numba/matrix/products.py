@@ -8,7 +8,7 @@ beside it.
 from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.registers import PAIRS
 from kernattn.ops._numba.matrix.instructions import dot, load_tile, store_tile, zero
-from kernattn.ops._numba.matrix.pairs import multiply_pairs
+from kernattn.ops._numba.matrix.pairs import AT_ONCE, multiply_pairs
 
 BLOCK = 32
 """Rows, columns and inner elements of which whole blocks are made."""
@@ -75,4 +75,5 @@ def multiply_tiles(
             store_tile(unit, 3, c, to + 16 * c_row + 16, c_row)
 
 
-multiply = multiply_pairs if PAIRS else multiply_tiles
+multiply, GRAIN = (multiply_pairs, AT_ONCE) if PAIRS else (multiply_tiles, BLOCK)
+"""The product of this machine, and what its m and depth are multiples of."""

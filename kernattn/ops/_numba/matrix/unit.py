@@ -47,7 +47,7 @@ def describe() -> str:
     if reason is not None:
         return f"not used: {reason}"
     if PAIRS:
-        return "AVX512_BF16, for arrays of bfloat16"
+        return "AVX512_BF16, for exact attention of bfloat16 arrays"
     return "AMX, for arrays of 16 bits" if TILES else "emulated, for tests"
 
 
@@ -55,9 +55,10 @@ def describe() -> str:
 def _lacking() -> str:
     """Return why Numba compiles for no unit: for want of one, or as it was told."""
     host = get_host_cpu_features()
-    if not (host.get("amx-tile") and host.get("amx-bf16")):
+    tiles, pairs = (all(map(host.get, names)) for names in (("amx-tile", "amx-bf16"), ("avx512bf16", "sse4a")))
+    if not (tiles or pairs):
         return "this CPU has none"
-    return "Numba compiles for a CPU without one" if sys.platform == "linux" else "it is used on Linux alone"
+    return "it is used on Linux alone" if tiles and sys.platform != "linux" else "Numba compiles for a CPU without one"
 
 
 def _refusal() -> str | None:
