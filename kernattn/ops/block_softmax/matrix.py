@@ -16,7 +16,7 @@ from kernattn.ops._numba.tiles.layout import Rows, narrow, room, written
 from kernattn.ops.block_softmax.matrix_loops import pack_keys, tiled_softmax
 from kernattn.ops.block_softmax.ordered import Inputs, reorder
 
-FEWEST = 128 if PAIRS else 256
+FEWEST = 256
 """Queries from which on keys are packed for them: for few, packing takes longer than the products save."""
 
 SCALES = 2.0**-30, 2.0**30
