@@ -132,7 +132,15 @@ def test_a_summary_counts_what_is_below_the_line():
     losses = [made("line", "c", 0.3, classes=True), made("FeatureLogistic", "c", 0.4, classes=True)]
     found = parts(rows + losses)
     assert "| b | 9 | 2 | **0.900** | 0.200 |" in found["tables-regression-each"]
-    assert "| FeatureLogistic | 1 | 0.4000 | 0.4000 |  | 0 | 1 | 0.100 | 2.00 | 2 |" in found["tables-classes"]
+    assert "| FeatureLogistic | 1 | 0.4000 | 0.4000 |  | 0 | 1 | 0 | 0.100 | 2.00 | 2 |" in found["tables-classes"]
+
+
+def test_a_loss_is_certain_where_seeds_agree():
+    scores = {"agree": (0.40, 0.41, 0.42), "differ": (0.2, 0.42, 0.6), "above": (0.7, 0.7, 0.7)}
+    rows = [made("line", name, 0.5, seed) for name in scores for seed in range(3)]
+    rows += [made("FeatureRidge", name, score, seed) for name, of in scores.items() for seed, score in enumerate(of)]
+    mine = summary(rows, ["FeatureRidge"], False)[0]
+    assert (mine["below"], mine["certain"]) == (2, 1)
 
 
 @pytest.mark.usefixtures("small")

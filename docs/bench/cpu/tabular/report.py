@@ -23,6 +23,7 @@ SUMMARY = (
     number_column("mean", "mean", ".4f"),
     text_column("best or .005 from it", "best", right=True),
     text_column("below the line by .005", "below", right=True),
+    text_column("of these by 2 s.e.", "certain", right=True),
     number_column("by in all", "lost", ".3f"),
     number_column("median CPU s", "seconds", ".2f"),
     number_column("CPU s in all", "total_seconds", ".0f"),
@@ -66,11 +67,21 @@ def summary(rows: Sequence[Row], models: Sequence[str], classes: bool) -> list[d
             best = sum(value >= max(by_score[name].values()) - MATTERS for name, value in mine.items())
             row |= {"median": np.median(values) * (-1 if classes else 1), "best": best}
             row |= {"mean": np.mean(np.maximum(values, -10.0)) * (-1 if classes else 1)}
-            lines = [(by_score[name]["line"], value) for name, value in mine.items() if "line" in by_score[name]]
-            lost = [line - value for line, value in lines if line - value > MATTERS]
-            row |= {"below": len(lost), "lost": sum(lost)} if model != "line" else {}
+            lines = [(name, by_score[name]["line"], value) for name, value in mine.items() if "line" in by_score[name]]
+            lost = [line - value for _, line, value in lines if line - value > MATTERS]
+            certain = sum(line - value > MATTERS and _is_certain(rows, name, model) for name, line, value in lines)
+            row |= {"below": len(lost), "certain": certain, "lost": sum(lost)} if model != "line" else {}
         found.append(row)
     return found
+
+
+def _is_certain(rows: Sequence[Row], name: str, model: str) -> bool:
+    """Return whether a contestant is apart from the line on a table by two standard errors of the mean over seeds."""
+    of = {(row["model"], row["seed"]): row["score"] for row in rows if row["table"] == name and "score" in row}
+    apart = [score - of["line", seed] for (who, seed), score in of.items() if who == model and ("line", seed) in of]
+    if len(apart) < 2:
+        return False
+    return bool(abs(np.mean(apart)) > 2 * np.std(apart, ddof=1) / np.sqrt(len(apart)))
 
 
 def each(rows: Sequence[Row], models: Sequence[str], classes: bool) -> list[dict[str, Any]]:
