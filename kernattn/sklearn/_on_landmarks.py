@@ -5,16 +5,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy import lazy
 from kernattn._runtime.lazy_scipy import linalg
 from kernattn.errors import KernattnError
 from kernattn.kernels import Kernel
+from kernattn.sklearn._beside_line import WideLine, wide_line
 from kernattn.sklearn._inputs import LOWEST
 from kernattn.solvers._digests import folds_of
 from kernattn.solvers._eigenbasis import tridiagonal
+from kernattn.solvers._folds import LeftOutRows
+from kernattn.solvers._held import Held
 from kernattn.solvers._spectrum import HIGHEST, LEAST
 
 LANDMARKS = 128
 NUGGET = 1e-9  # of the landmarks' mean kernel value with themselves, which leaves their matrix a factor
+WIDE = 1024  # features of a line, from which on its eigenvectors are worth finding
 PENALTIES, TRIED = 60, 16  # that are tried by the evidence, and on folds
 
 
@@ -25,7 +30,7 @@ class Judge:
     rows: Float64  # (n, d)
     targets: Float64  # (n, c)
     line: Float64 | None  # (d, n), features of a line
-    _best: tuple[float, Kernel | None, Float64, Float64] | None = field(default=None, init=False)  # and its sums
+    _best: tuple[float, Kernel | None, Float64, Float64 | None] | None = field(default=None, init=False)  # and its sums
     _room: Float64 | None = field(default=None, init=False)  # for features, which new memory would take longer
 
     def log_evidence(self, kernel: Kernel | None) -> float:
@@ -43,8 +48,12 @@ class Judge:
         if not LEAST < size < np.inf:
             return -np.inf
         features -= features.mean(axis=1, keepdims=True)
-        gram = features @ features.T
-        found = self._evidence_of(gram, features @ self.targets, LOWEST * size)
+        count, gram = len(features) - (0 if self.line is None else len(self.line)), None
+        if self._wide is None:
+            gram = features @ features.T
+            found = self._evidence_of(gram, features @ self.targets, LOWEST * size)
+        else:
+            found = self._evidence_beside(self._wide, features[:count], LOWEST * size)
         self._room = features
         if self._best is None or found > self._best[0]:
             self._room = None if self._best is None else self._best[2]
@@ -53,15 +62,31 @@ class Judge:
 
     def _evidence_of(self, gram: Float64, cross: Float64, lowest: float) -> float:
         """Return the sum over targets of the largest log evidence of a penalty, from sums of products less means."""
-        inner, n = tridiagonal(gram), len(self.rows) - 1
-        turned, energy = inner.turn(cross), np.sum(self.targets**2, axis=0)
+        inner = tridiagonal(gram)
+        turned = inner.turn(cross)
         penalties = np.geomspace(lowest, HIGHEST * max(inner.largest, lowest), PENALTIES)
         solved, logs = inner.solve_and_measure(turned, penalties)
-        left = energy - np.sum(turned[:, None] * solved, axis=0)  # (L, c)
-        variances = np.maximum(left, np.maximum(np.finfo(float).eps * energy, LEAST)) / n
-        determinants = logs - len(gram) * np.log(penalties)
+        quadratics = np.sum(turned[:, None] * solved, axis=0)
+        return self._largest(quadratics, logs - len(gram) * np.log(penalties))
+
+    def _evidence_beside(self, line: WideLine, features: Float64, lowest: float) -> float:
+        """Return the same of features (m, n) beside a line of many."""
+        both = line.beside(features, self.targets)
+        penalties = np.geomspace(lowest, HIGHEST * max(both.largest, lowest), PENALTIES)
+        quadratics, logs = both.solve_and_measure(penalties)
+        return self._largest(quadratics, logs - (len(features) + len(line.values)) * np.log(penalties))
+
+    def _largest(self, quadratics: Float64, determinants: Float64) -> float:
+        """Return the sum over targets of the largest evidence, from what fits explain (L, c) and determinants (L,)."""
+        energy, n = np.sum(self.targets**2, axis=0), len(self.rows) - 1
+        variances = np.maximum(energy - quadratics, np.maximum(np.finfo(float).eps * energy, LEAST)) / n
         evidence = -(n * np.log(2 * np.pi * variances) + determinants[:, None] + n) / 2
         return float(np.sum(np.max(evidence, axis=0)))
+
+    @lazy
+    def _wide(self) -> WideLine | None:
+        """The line, where it has many features."""
+        return None if self.line is None or len(self.line) < WIDE else wide_line(self.line, self.targets)
 
     def left_out(self, kernel: Kernel | None) -> float:
         """Return the sum over targets of the least squared error of a penalty on folds; infinity as of the evidence."""
@@ -72,11 +97,16 @@ class Judge:
             features, gram = self._centred(kernel)
         except (KernattnError, np.linalg.LinAlgError):
             return np.inf
-        cross = features @ self.targets
-        size = float(np.trace(gram)) / n
+        size = float(np.vdot(features, features)) / n
         if not LEAST < size < np.inf:
             return np.inf
         penalties = np.geomspace(LOWEST * size, n * size, TRIED)
+        if n < len(features):
+            rows, products = Held(features.T, self.targets, np.ones(n)), features.T @ features
+            left_out = (LeftOutRows(rows, products, np.flatnonzero(of == fold), True) for fold in np.unique(of))
+            return float(np.sum(np.min(sum(fold.sum_errors(penalties) for fold in left_out), axis=0)))
+        gram = features @ features.T if gram is None else gram
+        cross = features @ self.targets
         errors = np.zeros((TRIED, self.targets.shape[1]))
         for fold in np.unique(of):
             left = of == fold
@@ -89,13 +119,13 @@ class Judge:
             errors += np.sum((fitted - (y - level)[:, None]) ** 2, axis=0)
         return float(np.sum(np.min(errors, axis=0)))
 
-    def _centred(self, kernel: Kernel | None) -> tuple[Float64, Float64]:
-        """Return the features less their means, and their sums of products: those of the best are kept."""
+    def _centred(self, kernel: Kernel | None) -> tuple[Float64, Float64 | None]:
+        """Return the features less their means, and their sums of products if known: those of the best are kept."""
         if self._best is not None and self._best[1] == kernel:
             return self._best[2:]
         features = self._features(kernel)
         features -= features.mean(axis=1, keepdims=True)
-        return features, features @ features.T
+        return features, None
 
     def _features(self, kernel: Kernel | None) -> Float64:
         r"""Return :math:`L^{-1} k(l, x)`, :math:`k(l, l) = L L^T`, and the line's features, as rows (M, n)."""

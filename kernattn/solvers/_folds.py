@@ -197,11 +197,16 @@ class LeftOutRows:
     r"""The same of fewer rows than features, by their products :math:`\Phi \Phi^T`."""
 
     def __init__(
-        self, rows: Held, products: Float64, fold: slice, intercept: bool, floor: Callable[[float], float]
+        self,
+        rows: Held,
+        products: Float64,
+        fold: NDArray[np.intp],
+        intercept: bool,
+        floor: Callable[[float], float] = lambda largest: 0.0,
     ) -> None:
         left = np.ones(len(rows.roots), bool)
         left[fold] = False
-        kernel, across = products[np.ix_(left, left)], products[fold, left]
+        kernel, across = products[np.ix_(left, left)], products[np.ix_(fold, left)]
         y, out, roots, beside = rows.targets[left], rows.targets[fold], rows.roots[left], rows.roots[fold]
         if intercept:
             total = roots @ roots
@@ -239,4 +244,4 @@ def leave_each_out(folds: Sequence[Moments], intercept: bool) -> Sequence[LeftOu
     def floor(largest: float) -> float:
         return sums.find_floor(largest)[0]
 
-    return [LeftOutRows(rows, products, slice(*pair), intercept, floor) for pair in pairwise(ends.tolist())]
+    return [LeftOutRows(rows, products, np.arange(*pair), intercept, floor) for pair in pairwise(ends.tolist())]
