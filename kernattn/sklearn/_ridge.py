@@ -44,7 +44,9 @@ class FeatureRidge(MultiOutputMixin, BoundedRegressor, LeastSquares):
         What None makes best, as in `kernattn.solvers.ridge`. A row is in one of five folds by a digest of its inputs,
         so that neither the order of rows nor parts change the fit, and copies of a row are in one fold. Folds take the
         memory of five moments and five more eigendecompositions. The evidence chooses where rows are too few, or
-        few of them are distinct, some 25.
+        few of them are distinct, some 25. The number of rows in the evidence and in "gcv" is that of rows whose weight
+        is not 0, or the sum of weights where that is more: a row of a tiny weight counts as a whole one there, while
+        sums, and errors on folds, hold it as what it weighs.
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
     metric : {None, "learned"}
