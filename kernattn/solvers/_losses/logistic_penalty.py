@@ -50,7 +50,7 @@ class Choice(NamedTuple):
     loss: float  # the least mean log loss on rows left out: NaN where there are too few
     least: bool  # of all that were tried
     rows: int  # that differ, among those looked at
-    held: Labelled | None = None  # scores of rows left out, by the fits of the penalty; None where there are too few
+    held: Labelled | None = None  # of a cautious choice, the scores of rows left out: None where there are too few
 
 
 def warn_of_least(choice: Choice) -> None:
@@ -100,10 +100,12 @@ def hold_out(
     shares_left = np.concatenate([fold.left.weights for fold in folds])
     shares_left = shares_left / shares_left.sum()
     losses: dict[float, Float64] = {}
-    scores: dict[float, Float64] = {}
+    points_of: dict[float, list[Float64]] = {}
 
     def judge(penalty: float) -> list[Float64]:
-        fits, losses[penalty], scores[penalty] = _judge(turned, folds, points, penalty * unit, count, intercept)
+        fits, losses[penalty] = _judge(turned, folds, points, penalty * unit, count, intercept)
+        if cautious:
+            points_of[penalty] = fits
         return fits
 
     def mean_loss(penalty: float) -> float:
@@ -118,7 +120,7 @@ def hold_out(
         judge(penalty)
     best = min(losses, key=mean_loss)
     chosen = _most_cautious(losses, shares_left, different) if cautious else best
-    held = Labelled(scores[chosen], np.concatenate([fold.left.codes for fold in folds]), shares_left)
+    held = _scores_of(folds, points_of[chosen], shares_left) if cautious else None
     return Choice(penalty_of_units(chosen * unit, by_weights), mean_loss(best), chosen <= tens[-1], different, held)
 
 
@@ -152,17 +154,23 @@ def rotate(features: Float64, codes: NDArray[np.intp], weights: Float64, interce
 
 def _judge(
     turned: Rotated, folds: list[Fold], points: list[Float64], penalty: float, classes: int, intercept: bool
-) -> tuple[list[Float64], Float64, Float64]:
-    """Return the fits to the others of each fold, from points nearby, and losses and scores of the rows left out."""
-    fits, all_losses, all_scores = [], [], []
+) -> tuple[list[Float64], Float64]:
+    """Return the fits to the others of each fold, from points nearby, and log losses of the rows left out."""
+    fits, all_losses = [], []
     for (others, left), point in zip(folds, points, strict=True):
         loss = Loss([others], classes, penalty, intercept)
         point, _, _ = descend(loss, _widths(turned, others, penalty, point), point, ROUGHLY, STEPS)
-        scores = times(left.features, point[:-1]) + point[-1]
+        losses, _ = judge(times(left.features, point[:-1]) + point[-1], left.codes)
         fits.append(point)
-        all_losses.append(judge(scores, left.codes)[0])
-        all_scores.append(scores)
-    return fits, np.concatenate(all_losses), np.concatenate(all_scores)
+        all_losses.append(losses)
+    return fits, np.concatenate(all_losses)
+
+
+def _scores_of(folds: list[Fold], fits: list[Float64], shares: Float64) -> Labelled:
+    """Return the scores of the rows left out, fold by fold, in place of features."""
+    left = [fold.left for fold in folds]
+    scores = [times(rows.features, point[:-1]) + point[-1] for rows, point in zip(left, fits, strict=True)]
+    return Labelled(np.concatenate(scores), np.concatenate([rows.codes for rows in left]), shares)
 
 
 def _widths(turned: Rotated, others: Labelled, penalty: float, point: Float64) -> Coordinates:
