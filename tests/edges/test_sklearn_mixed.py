@@ -71,7 +71,7 @@ def test_the_sum_is_as_good_as_the_better(bent):
         chances = model.fit(x[old], labels[old]).predict_proba(x[new])
         return -np.mean(np.log(chances[np.arange(300), labels[new]]))
 
-    given = {"num_features": 64, "random_state": 0}
+    given = {"num_features": 32, "random_state": 0}
     alone = {"linear": False} if bent else {"lengthscale": 1e3, "linear": True}  # with a kernel that is a line, too
     assert loss(FeatureLogistic(**given)) < loss(FeatureLogistic(**given, **alone)) + 0.01
 
