@@ -23,6 +23,7 @@ def precision(products: str) -> AbstractContextManager[None]:
     keep their precision. On a CPU whose matrix unit is used (``kernattn info`` says so), exact and linear attention
     take operands of float32 arrays as sums of two bfloat16 under both, :math:`|\tilde a - a| \le 2^{-17} |a|`. Under
     "bfloat16" weights and features of bfloat16 arrays are one in place of two, :math:`|\tilde a - a| \le 2^{-8} |a|`.
+    A unit of pairs (AVX512_BF16) serves exact attention of bfloat16 arrays alone.
 
     It changes nothing elsewhere: on other backends, for arrays of other dtypes, and on devices older than compute
     capability 8.0, which have no tf32; `linear_attention_step` multiplies no matrices and rounds nothing.

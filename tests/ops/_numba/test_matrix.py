@@ -204,7 +204,7 @@ def test_a_target_without_one_is_never_asked_for_it(monkeypatch):
     monkeypatch.setattr(unit, "_refusal", None)
     lacking = {
         ("linux", ()): "this CPU has none",
-        ("linux", ("avx512bf16",)): "this CPU has none",  # Intel's, at half the rate of floats
+        ("linux", ("avx512bf16",)): "this CPU has none",  # Intel's, which are slower than floats
         ("linux", ("amx-tile", "amx-bf16")): "Numba compiles for a CPU without one",
         ("win32", ("avx512bf16", "sse4a")): "Numba compiles for a CPU without one",
         ("win32", ("amx-tile", "amx-bf16")): "it is used on Linux alone",

@@ -1,1 +1,1 @@
-"""The matrix unit: products of tiles of bfloat16 with sums in float32, by Intel's AMX or emulated bit for bit."""
+"""The matrix unit: products of bfloat16 with sums in float32, by AMX's tiles, which may be emulated, or by pairs."""
