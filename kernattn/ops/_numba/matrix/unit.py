@@ -1,8 +1,8 @@
 """Whether this process may use the matrix unit: asked of Numba's target and of the kernel, never of the CPU itself.
 
 LLVM stops the process where it is told to emit instructions that its target lacks, so what Numba compiles for decides
-first. The kernel gives tiles to a process that asks, and to its forks; code that runs without its leave is killed. Pairs by
-vectors (`PAIRS`) are free to all.
+first. The kernel gives tiles to a process that asks, and to its forks; code that runs without its leave is killed.
+Pairs by vectors are free to all.
 """
 
 import ctypes
