@@ -71,7 +71,11 @@ class Served(Exception):
 
 @pytest.mark.parametrize("op", norms.OPS)
 def test_the_unit_takes_what_its_ways_are_judged_by(op, monkeypatch):
-    """At every length, in as many parts as a way says: else its figures are those of the loops of floats."""
+    """At every length, in as many parts as a way says: else its figures are those of the loops of floats.
+
+    Pairs serve exact attention alone; maps are then those of a machine without them.
+    """
+    monkeypatch.setattr("kernattn.ops.key_state.matrix.SERVED", True)
     monkeypatch.setenv(norms.VARIABLE, "1" if TILES else "emulated")
 
     def pack(k, v, sizes, taken):
