@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, dtype_name, largest, namespace
+from kernattn._arrays.shapes import broadcast
 from kernattn._sums.peaked import PeakedSum, finite
 from kernattn._sums.units import SAFE
 
@@ -29,7 +30,7 @@ def sum_onto(xp: ModuleType, y: Array, shape: tuple[int, ...], take: Callable[..
     """Return y summed, or what `take` does, over the axes along which an array of that shape was broadcast to it."""
     if tuple(y.shape) == shape:
         return y
-    full = np.broadcast_shapes(tuple(y.shape), shape)
+    full = broadcast(y=tuple(y.shape), shape=shape)
     if tuple(y.shape) != full:  # a view would be read-only
         y = xp.broadcast_to(y, full)
     padded = (1,) * (y.ndim - len(shape)) + shape
