@@ -34,7 +34,7 @@ def sum_onto(xp: ModuleType, y: Array, shape: tuple[int, ...], take: Callable[..
     if tuple(y.shape) != full:  # a view would be read-only
         y = xp.broadcast_to(y, full)
     padded = (1,) * (y.ndim - len(shape)) + shape
-    axes = tuple(axis for axis, size in enumerate(padded) if size < y.shape[axis])
+    axes = tuple(axis for axis, size in enumerate(padded) if size != y.shape[axis])
     return xp.reshape((take or xp.sum)(y, axis=axes, keepdims=True) if axes else y, shape)
 
 
