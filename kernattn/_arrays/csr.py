@@ -2,15 +2,24 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kernattn._arrays.namespaces import INTEGERS, Array, dtype_name, indices, namespace
+from kernattn._arrays.namespaces import INTEGERS, Array, Float64, dtype_name, indices, namespace
 from kernattn._arrays.shapes import STRIP, strips
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
 
 ROOM = 2**21  # numbers of a dense block: 16 MiB of float64
+
+
+class Entries(NamedTuple):
+    """What a CSR matrix stores of its rows, or a CSC matrix of its columns."""
+
+    values: Float64  # (E,)
+    indices: NDArray[np.int64]  # (E,)
+    starts: NDArray[np.int64]  # (n + 1,)
 
 
 def is_sparse(x: Any) -> bool:
@@ -67,6 +76,21 @@ def check_csr(name: str, x: Any, dim: int | None = None) -> None:
         and (x.nnz == 0 or (columns[: starts[-1]].min() >= 0 and columns[: starts[-1]].max() < d))
     ):
         raise ShapeError(f"{name} must be a CSR matrix whose rows hold columns 0 to {d - 1}; its indices say otherwise")
+
+
+def without_zeros(x: Any) -> Any:
+    """Return CSR rows whose columns are sorted, each held once, and none for a 0: a copy where x is anything else."""
+    if x.has_canonical_format and len(x.data) == len(x.indices) == x.nnz and np.all(x.data):
+        return x
+    x = x.copy()
+    x.sum_duplicates()
+    x.eliminate_zeros()
+    return x
+
+
+def entries_of(x: Any) -> Entries:
+    """Return the entries of a CSR or CSC matrix."""
+    return Entries(x.data.astype(np.float64), x.indices.astype(np.int64), x.indptr.astype(np.int64))
 
 
 def take_rows(x: Array, rows: Any) -> Array:

@@ -1,4 +1,4 @@
-"""Kernels of CSR rows, of which a dense block is made at a time: all that is held is the answer and two blocks."""
+"""Kernels of CSR rows, by loops over their entries, or a dense block at a time: the answer and two blocks are held."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ import numpy as np
 
 from kernattn._arrays.csr import check_csr, dense_blocks, is_sparse
 from kernattn._arrays.namespaces import Array
+from kernattn._arrays.shapes import strips
 from kernattn.errors import ShapeError
 
 Blocks = Callable[..., Array]  # an answer of dense rows
+Sparse = Callable[[Any, Any], Callable[[slice], Array] | None]  # of CSR rows: what makes rows of their matrix
+PART = 2**20  # entries of a matrix that is only multiplied
 
 
-def matrix(of: Blocks, x: Any, y: Any) -> Array:
-    """Return the kernel matrix (n, k) of rows x and y, or of x with itself, by that of dense rows."""
+def matrix(of: Blocks, x: Any, y: Any, sparse: Sparse) -> Array:
+    """Return the kernel matrix (n, k) of rows x and y, or of x with itself, by that of dense rows if need be."""
     other = _check_other(x, y)
+    rows_of = sparse(x, other) if is_sparse(x) and is_sparse(other) else None
+    if rows_of is not None:
+        return rows_of(slice(0, x.shape[0]))
     out = np.empty((x.shape[0], other.shape[0]), x.dtype)
     for i, rows in dense_blocks(x):
         for j, more in dense_blocks(other):
@@ -24,12 +30,17 @@ def matrix(of: Blocks, x: Any, y: Any) -> Array:
     return out
 
 
-def product(of: Blocks, x: Any, y: Any, v: Array) -> Array:
+def product(of: Blocks, x: Any, y: Any, v: Array, sparse: Sparse) -> Array:
     """Return the kernel matrix of x and y times v (k,) or (k, c)."""
     other = _check_other(x, y)
     if v.ndim not in (1, 2) or v.shape[0] != other.shape[0]:
         raise ShapeError(f"v must be ({other.shape[0]},) or ({other.shape[0]}, c); got shape {tuple(v.shape)}")
+    rows_of = sparse(x, other) if is_sparse(x) and is_sparse(other) and v.size and v.dtype == x.dtype else None
     out = np.zeros((x.shape[0], *v.shape[1:]), x.dtype)
+    if rows_of is not None:
+        for here in strips(x.shape[0], PART // other.shape[0]):
+            out[here] = rows_of(here) @ v
+        return out
     for i, rows in dense_blocks(x):
         for j, more in dense_blocks(other):
             out[i] += of(rows, None if y is None and i == j else more, v[j])

@@ -2,7 +2,7 @@
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, final
@@ -50,6 +50,10 @@ class Pairwise(ABC):
 
         Most kernels take every number. Values of traced arrays cannot be looked at.
         """
+
+    def _csr_rows(self, x: Any, y: Any) -> Callable[[slice], Array] | None:
+        """Return what makes some rows of the matrix of CSR rows without dense ones; None where there is nothing."""
+        return None
 
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the kernel of all pairs (..., n, k) as values times e^log, log (..., n, 1), which no row overflows."""
@@ -106,7 +110,8 @@ class Pairwise(ABC):
             Rows, of a real floating dtype.
         y : (..., k, d) array, optional
             Other rows, of the library and dtype of x; leading axes broadcast. Without it y = x, and the diagonal is
-            exactly `diag` of x. Either may be a CSR matrix of SciPy, of which blocks of 2^21 numbers are made dense.
+            exactly `diag` of x. Either may be a CSR matrix of SciPy, of which blocks of 2^21 numbers are made dense
+            where no loop over entries is faster.
 
         Returns
         -------
@@ -126,7 +131,7 @@ class Pairwise(ABC):
         """
         x, y = self._floats("x", x), self._floats("y", y)
         if is_sparse(x) or is_sparse(y):
-            return _csr.matrix(self, x, y)
+            return _csr.matrix(self, x, y, self._csr_rows)
         rows = self._rows(x, y, cross=True)
         matrix = self._matrix(rows, x.dtype)
         return matrix if y is not None else _set_diagonal(rows.xp, matrix, self._diagonal(rows, x.dtype))
@@ -188,7 +193,7 @@ class Pairwise(ABC):
         """
         x, y = self._floats("x", x), self._floats("y", y)
         if is_sparse(x) or is_sparse(y):
-            return _csr.product(self.matmul, x, y, v)
+            return _csr.product(self.matmul, x, y, v, self._csr_rows)
         namespace(x=x, v=v)
         rows = self._rows(x, y, cross=True)
         _check_values(x, x if y is None else y, v)

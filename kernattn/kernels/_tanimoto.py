@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, final
@@ -15,6 +16,7 @@ from kernattn._sums.units import in_units, shift_octaves
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
+from kernattn.kernels._tanimoto_csr import shares_of
 from kernattn.ops.pairwise.forms import MINIMA, Form
 from kernattn.ops.shared_bits import OP
 
@@ -73,6 +75,9 @@ class Tanimoto(Kernel):
                 f"{name} must hold finite numbers that are not negative: Tanimoto compares sets, bits and counts; "
                 "form='dot' takes numbers of either sign"
             )
+
+    def _csr_rows(self, x: Any, y: Any) -> Callable[[slice], Array] | None:
+        return shares_of(x, y, self.check_domain) if self.form == "minmax" else None
 
     def _evaluate(self, rows: Rows) -> Array:
         return _of_products(rows) if self.form == "dot" else _of_minima(rows)

@@ -46,7 +46,7 @@ SAME = (
     "gated",
     "tanimoto",
 )
-OTHERS = ("performer", "alone", "one map", "no gates")  # of which the first adds 1e-4 to its features
+OTHERS = ("performer", "alone", "one map", "no gates", "another kernel")  # of which the first adds 1e-4 to its features
 RATES = Rates(bytes=1e10, flops=1e11, functions=1e9)
 
 

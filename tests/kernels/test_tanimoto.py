@@ -1,5 +1,7 @@
 """The Tanimoto kernel of bits in every form that they come in, against SciPy; empty rows, scales, and refusals."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -7,7 +9,9 @@ from scipy.spatial.distance import cdist
 
 import kernattn as ka
 from kernattn import errors
+from kernattn._arrays.csr import entries_of
 from kernattn.ops.dispatch import missing
+from kernattn.ops.minmax_csr import OP as MINMAX
 from kernattn.ops.shared_bits import OP as SHARED_BITS
 from xp import to_numpy
 
@@ -110,3 +114,53 @@ def test_landmarks_of_bits_in_csr():
     csr = sparse.csr_array(BITS.astype(np.float64))
     phi = ka.features.nystrom(csr, K.Tanimoto(), 40, rng=0)
     np.testing.assert_allclose(phi(csr) @ phi(csr).T, K.Tanimoto()(csr), atol=1e-12)
+
+
+COUNTS = RNG.poisson(0.3, (40, 70)) * RNG.random((40, 70))
+SPARSE = {"sets": COUNTS, "bits": BITS, "many bits": RNG.random((40, 70)) < 0.9}
+LARGE = np.ldexp(COUNTS, 1000)
+
+
+def in_pieces(dense):
+    """Return CSR rows whose columns are in no order, each number the sum of two, and some zeros stored."""
+    rows, columns = np.nonzero(dense + (dense[:, :1] == 0) * (np.arange(dense.shape[1]) == 0))
+    pieces = RNG.permutation(2 * len(rows)) % len(rows)
+    pieces = pieces[np.argsort(rows[pieces], kind="stable")]
+    starts = np.append(0, np.cumsum(np.bincount(rows[pieces], minlength=len(dense))))
+    values = dense[rows[pieces], columns[pieces]] / 2
+    return sparse.csr_array((values, columns[pieces].astype(np.int64), starts), shape=dense.shape)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [*product(SPARSE, ["float32", "float64"]), ("large", "float64")])
+def test_csr_rows_are_as_dense_ones(name, dtype):
+    dense, kernel = np.vstack([np.zeros((1, 70)), SPARSE.get(name, LARGE)]).astype(dtype), K.Tanimoto()
+    x = in_pieces(dense)
+    stored = x.data.copy()
+    wanted, tolerance = kernel(dense.astype("float64")), {"rtol": 4e-7 if dtype == "float32" else 1e-13, "atol": 0}
+    np.testing.assert_allclose(kernel(x), wanted, **tolerance)
+    np.testing.assert_allclose(kernel(x, x[3:9]), wanted[:, 3:9], **tolerance)
+    np.testing.assert_array_equal(kernel(x).diagonal(), 1)
+    v = RNG.standard_normal((len(dense), 2)).astype(dtype)
+    tolerance = {"rtol": 0, "atol": 1e-5 if dtype == "float32" else 1e-12}
+    np.testing.assert_allclose(kernel.matmul(x, None, v), wanted @ v, **tolerance)
+    np.testing.assert_array_equal(x.data, stored)
+
+
+def test_csr_rows_that_do_not_fit():
+    x = sparse.csr_array(COUNTS)
+    with pytest.raises(errors.DTypeError, match="one dtype; got float64 and float32"):
+        K.Tanimoto()(x, x.astype(np.float32))
+    with pytest.raises(errors.ShapeError, match="agree in their last axis"):
+        K.Tanimoto()(x, x[:, :9])
+    with pytest.raises(errors.DTypeError, match="x and v must have one dtype"):
+        K.Tanimoto().matmul(x, None, np.ones(40, np.float32))
+
+
+@pytest.mark.parametrize("backend", MINMAX.backends)
+def test_minmax_of_entries(backend):
+    if missing(backend) is not None:
+        pytest.skip(missing(backend))
+    x, y = sparse.csr_array(COUNTS), sparse.csr_array(COUNTS[::3, ::-1])
+    out = np.empty((x.shape[0], y.shape[0]))
+    MINMAX.function(backend)(entries_of(x), entries_of(y.tocsc()), x.sum(axis=1), y.sum(axis=1), out)
+    np.testing.assert_allclose(out, K.Tanimoto()(x.toarray(), y.toarray()), rtol=1e-13)

@@ -124,6 +124,7 @@ PARTS: dict[str, tuple[Run, ...]] = {
     "fingerprints": (
         Run("--rounds 3 --cases tanimoto sketched-tanimoto sketched-tanimoto-series tanimoto-matrix", 1),
         Run("--rounds 3 --cases tanimoto-many", 1),
+        Run("--rounds 3 --dtype float64 --cases tanimoto-csr tanimoto-csr-counts", 1),
     ),
     "kernels": tuple(
         Run(f"--rounds 3 --cases kernel-gaussian kernel-laplacian kernel-polynomial --dim {dim} --dtype {dtype}", 1)

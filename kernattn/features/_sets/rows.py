@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._arrays.csr import is_sparse
+from kernattn._arrays.csr import is_sparse, without_zeros
 from kernattn._arrays.shapes import strips
 from kernattn.ops.minwise.words import STEP, Words, mixed
 
@@ -33,10 +33,7 @@ def sets_of(x: Any, entries: int) -> Iterator[tuple[slice, Sets]]:
             counts = np.bincount(row, minlength=len(rows))
             yield here, _filled(counts, columns, rows.reshape(-1)[members], x.shape[1])
         return
-    if not x.has_canonical_format or not np.all(x.data):
-        x = x.copy()
-        x.sum_duplicates()
-        x.eliminate_zeros()
+    x = without_zeros(x)
     starts = x.indptr.astype(np.int64)
     first = 0
     while first < x.shape[0]:

@@ -41,6 +41,7 @@ from bench.cpu.cases.patterns import PATTERNS
 from bench.cpu.cases.processes import draws, given_others
 from bench.cpu.cases.sets import fingerprints, sketched
 from bench.cpu.cases.sets import matrix as tanimoto_matrix
+from bench.cpu.cases.sets import matrix_csr as tanimoto_csr
 from bench.cpu.cases.solvers import ridges, ridges_on, two_samples
 from bench.cpu.cases.whole_tables import learned
 from bench.races import Case
@@ -75,6 +76,8 @@ CASES = {
     "sketched-tanimoto": Case(partial(sketched, series=False), n=2000, told="that have hardly a bit in common"),
     "sketched-tanimoto-series": Case(partial(sketched, series=True), n=2000, told="of one series"),
     "tanimoto-matrix": Case(tanimoto_matrix, n=2000),
+    "tanimoto-csr": Case(partial(tanimoto_csr, counts=False), n=2000, told="bits"),
+    "tanimoto-csr-counts": Case(partial(tanimoto_csr, counts=True), n=2000, told="counts"),
     "gram": Case(gram, n=20000),
     "ridges": Case(ridges, n=20000),
     "ridges-diamonds": Case(partial(ridges_on, load=diamonds), n=20000, told="log prices of diamonds"),

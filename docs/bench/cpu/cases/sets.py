@@ -23,6 +23,7 @@ ROWS, DRAWS = 200, 10  # of which squared errors are averaged
 INSTRUCTIONS = 6  # of a hash and its minimum, as many lanes at once as a product and sum, which count 2
 FEW = 500  # rows of peers that go set by set
 MANY = 20000  # rows, of which NumPy's hashes take minutes
+HELD = 60  # columns that rows of a sparse matrix hold
 SHARED = 30  # bits that fingerprints of one series have in common
 SHARES = 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 32  # of the features, for powers from the first on
 
@@ -115,6 +116,58 @@ def matrix(o: Sizes) -> Race:
     written = float(x.itemsize) * o.n**2
     words = o.n**2 * BITS / 64.0  # of each the bits in common are counted: an instruction or two
     return Race(calls, Work(x.nbytes + written, 2 * words, written=written))
+
+
+def matrix_csr(o: Sizes, counts: bool) -> Race:
+    """The Tanimoto kernel of n fingerprints in CSR with each other, 60 of 2,048 columns held: bits, or counts.
+
+    "SciPy's product" is that of the sparse rows, made dense, with the same division: of counts it is the kernel of the
+    form "dot". RDKit's bulk similarities, of bits, are a list for each row.
+    """
+    peers.limit_blas()
+    rng = np.random.default_rng(o.seed)
+    held = rng.random((o.n, BITS)) < HELD / BITS
+    x: Any = sparse.csr_array((held * (1 + rng.poisson(1, held.shape) if counts else 1)).astype(o.dtype))
+    kernel = Tanimoto()
+
+    def scipy() -> Any:
+        shared, squares = (x @ x.T).toarray(), (x * x).sum(axis=1)
+        return shared / (squares[:, None] + squares - shared)
+
+    calls = {
+        "ours": partial(kernel, x),
+        "ours, one thread": one_thread(partial(kernel, x)),
+        "SciPy's product, another kernel" if counts else "SciPy's product": scipy,
+        "ours, of dense rows": partial(kernel, x.toarray()),
+    }
+    works = {}
+    if not counts and peers.have("rdkit"):
+        calls["RDKit, 500 rows"] = _rdkit(held[:FEW], held)
+        works["RDKit, 500 rows"] = _meetings(x[:FEW], x)
+    return Race(calls, _meetings(x, x), works=works)
+
+
+def _meetings(x: Any, y: Any) -> Work:
+    """Return the work of a minimum and a sum for each two entries in a column, and of a division for each two rows."""
+    pairs = float(x.shape[0]) * y.shape[0]
+    met = float(np.bincount(x.indices, minlength=BITS) @ np.bincount(y.indices, minlength=BITS))
+    written = pairs * x.dtype.itemsize
+    return Work(8.0 * (x.nnz + y.nnz) + written, 2 * met + 3 * pairs, written=written)
+
+
+def _rdkit(some: Any, rows: Any) -> Any:
+    structures = import_module("rdkit.DataStructs")
+
+    def vectors(bits: Any) -> list[Any]:
+        made = []
+        for row in bits:
+            vector = structures.ExplicitBitVect(BITS)
+            vector.SetBitsFromList(np.flatnonzero(row).tolist())
+            made.append(vector)
+        return made
+
+    few, all_of_them = vectors(some), vectors(rows)
+    return lambda: np.array([structures.BulkTanimotoSimilarity(each, all_of_them) for each in few])
 
 
 def _work(x: Any, m: int) -> Work:
