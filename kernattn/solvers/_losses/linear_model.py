@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, Float64, frozen, namespace, to_numpy64
 from kernattn._arrays.plain import quiet
-from kernattn._arrays.units import in_units, unit_of
+from kernattn._arrays.units import in_units
 from kernattn._runtime.checks import (
     boolean,
     finite_number,
@@ -26,16 +26,15 @@ from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar, has_bar
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import FeatureMap
-from kernattn.solvers._losses.interior_point import minimise_pinball
-from kernattn.solvers._losses.labels import find_classes, given_penalty, likeliest, walk_labelled
+from kernattn.solvers._losses.fits import fit_one
+from kernattn.solvers._losses.labels import find_classes, given_penalty, likeliest, signs_of, walk_labelled
 from kernattn.solvers._losses.losses import Huber, Loss, Poisson, Quantile, SquaredHinge
 from kernattn.solvers._losses.penalty import choose_penalty
-from kernattn.solvers._losses.quasi_newton import ROUGHLY, Fit, Problem, minimise, some_of
+from kernattn.solvers._losses.quasi_newton import Fit, Problem
 from kernattn.solvers._losses.scored import Scored
 from kernattn.solvers._losses.sweeps import Sweeps, times
 from kernattn.solvers._losses.units import penalty_in_units, unit_of_weights
 
-SMOOTHLY = 1e-4  # tolerance of a quantile's smooth fit
 LOSSES = "huber", "poisson", "quantile", "squared_hinge"
 
 
@@ -197,7 +196,7 @@ def linear_model(
     blocks = walk_labelled(phi, x, y, weights)
     rows = Sweeps(phi, blocks, backend)
     classes = find_classes(rows.told) if loss == "squared_hinge" else np.zeros(0)
-    targets = _codes(rows.labels, classes) if len(classes) else [_numbers(loss, rows.labels)]
+    targets = signs_of(rows.labels, classes) if len(classes) else [_numbers(loss, rows.labels)]
     if not rows.weights.any():
         raise ParameterError("weights must not be 0 in all rows")
     for each in targets:
@@ -222,7 +221,7 @@ def linear_model(
 
 def _fit_near(problem: Problem, near: Float64, size: int, tolerance: float, most: int) -> Fit:
     """Return the least point by targets that are brought near, unless its scores come to one of them."""
-    fit = _fit_one(problem._replace(y=near), size, tolerance, most)
+    fit = fit_one(problem._replace(y=near), size, tolerance, most)
     moved = np.flatnonzero((near != problem.y) & (problem.weights > 0))
     if not len(moved):
         return fit
@@ -231,46 +230,7 @@ def _fit_near(problem: Problem, near: Float64, size: int, tolerance: float, most
     for here, features in problem.rows.parts():
         scores[here] = times(features, fit.point[:size])
     beyond = (near - scores - fit.point[size])[moved] * np.sign(problem.y - near)[moved]
-    return fit if (beyond > problem.loss.reach_of(scale)).all() else _fit_one(problem, size, tolerance, most)
-
-
-def _fit_one(problem: Problem, size: int, tolerance: float, most: int) -> Fit:
-    """Return the least point for targets (n,), from that of some of the rows."""
-    unit = unit_of(problem.y) if problem.loss.homogeneous else 1.0
-    y, weights = in_units(problem.y, unit), problem.weights
-    problem = problem._replace(penalty=penalty_in_units(problem.penalty, 1.0, unit), unit=problem.unit / unit)
-    loss, begin = problem.loss.start(y, weights, problem.intercept)
-    start = np.concatenate([np.zeros(size), [begin.intercept], begin.log_scale])
-    if begin.alike:
-        level = unit * begin.shift
-        return Fit(np.concatenate([np.zeros(size), [level], np.full(len(begin.log_scale), -np.inf)]), 0, True)
-    y = y - begin.shift
-    problem = problem._replace(loss=loss, y=y, least=float(weights @ loss.least_of(y)))
-    rows, share = some_of(np.flatnonzero(weights), size)
-    if share > 1:
-        start = minimise(_some(problem, rows, share), start, size, ROUGHLY, most).point
-    if isinstance(loss, Quantile):
-        smooth = minimise(problem, start, size, SMOOTHLY, most)
-        fit = minimise_pinball(problem, smooth.point, size, tolerance, most)
-    else:
-        fit = minimise(problem, start, size, tolerance, most, sure=True)
-    fit.point[size] += begin.shift
-    with np.errstate(over="ignore", under="ignore"):
-        fit.point[: size + 1] *= unit
-    if not np.isfinite(fit.point[: size + 1]).all():
-        raise ParameterError("y must be smaller: weights of the features are beyond float64")
-    if isinstance(loss, Huber):
-        fit.point[size + 1] = np.logaddexp(np.log(loss.least), fit.point[size + 1]) + np.log(unit)
-    return fit
-
-
-def _some(problem: Problem, rows: NDArray[np.intp], share: float) -> Problem:
-    """Return the sum over some of the rows for where a fit begins, in float32 unless its numbers are too large."""
-    try:
-        with np.errstate(over="raise"):
-            return problem.of_rows(rows, share, np.float32)
-    except FloatingPointError:
-        return problem.of_rows(rows, share)
+    return fit if (beyond > problem.loss.reach_of(scale)).all() else fit_one(problem, size, tolerance, most)
 
 
 def loss_of(name: str, quantile: float, epsilon: float) -> Loss:
@@ -288,8 +248,3 @@ def _numbers(loss: str, labels: NDArray[Any]) -> Float64:
     if labels.dtype.kind not in "fiu":
         raise DTypeError(f"y must hold numbers for loss={loss!r}; got {shown(labels)}")
     return labels.astype(np.float64)
-
-
-def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> list[Float64]:
-    """Return 1 for a class and -1 for the others: of two, the second alone."""
-    return [np.where(labels == each, 1.0, -1.0) for each in (classes[1:] if len(classes) == 2 else classes)]

@@ -12,14 +12,18 @@ from numpy.typing import NDArray
 from kernattn._arrays.graphs import outside_graphs
 from kernattn._arrays.namespaces import Array, Float64, frozen, like, to_numpy64
 from kernattn._arrays.plain import quiet
+from kernattn._arrays.units import in_units
 from kernattn._runtime.checks import boolean, instance_of, positive_integer, positive_number
 from kernattn._runtime.deprecated import old_arguments, old_attribute, old_order, old_positions
 from kernattn._runtime.elsewhere import told_keywords
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.lazy_scipy import special
 from kernattn.features import FeatureMap
-from kernattn.solvers._losses.labels import find_classes, given_penalty, likeliest, walk_labelled
+from kernattn.solvers._losses.fits import fit_one
+from kernattn.solvers._losses.labels import find_classes, given_penalty, likeliest, signs_of, walk_labelled
 from kernattn.solvers._losses.logistic_penalty import hold_out, warn_of_least
+from kernattn.solvers._losses.losses import LogLoss
+from kernattn.solvers._losses.quasi_newton import Problem
 from kernattn.solvers._losses.scored import Scored
 from kernattn.solvers._losses.softmax import Loss, Passes, minimise, origin
 from kernattn.solvers._losses.sweeps import Sweeps
@@ -99,9 +103,10 @@ def logistic(
 
     Of two classes, the second has :math:`p = 1 / (1 + e^{-f(x)})`, f(x) = phi(x)^T w + b. Of more, the multinomial
     model has :math:`p_k = e^{f_k(x)} / \sum_l e^{f_l(x)}`, as scikit-learn's LogisticRegression has it, whose C is
-    one over lambda. The intercept is not penalised. Steps are those of L-BFGS (Liu and Nocedal 1989) in coordinates
-    that the Hessian makes round, made anew after 8, 16, 32, ... steps. A step passes over the features, which are kept
-    up to 1 GiB of them, and else made anew from the rows. Classes that a plane divides do no harm.
+    one over lambda. The intercept is not penalised. Steps are those of L-BFGS (Liu and Nocedal 1989): of two classes
+    from a Hessian of some of the rows, whose own fit is where they begin, as `linear_model` takes them; of more in
+    coordinates that the Hessian makes round, made anew after 8, 16, 32, ... steps. A step passes over the features,
+    which are kept up to 1 GiB of them, and else made anew from the rows. Classes that a plane divides do no harm.
 
     Parameters
     ----------
@@ -155,10 +160,17 @@ def logistic(
         choice = hold_out(*next(blocks()), phi, classes, bool(intercept), backend)
         warn_of_least(choice)
         penalty = choice.penalty
-    start = origin(phi.num_features_of(next(blocks())[0].shape[1]), len(classes))
+    size = phi.num_features_of(next(blocks())[0].shape[1])
     with bar("logistic", progress, unit="pass") as shown_passes:
         unit = unit_of_weights(rows.weights)
         scaled = penalty_in_units(penalty, unit)
-        loss = Loss(Passes(rows, classes, unit), len(classes), scaled, bool(intercept), shown_passes, unit)
-        point, steps, converged = minimise(loss, start, tolerance, max_iterations)
+        if len(classes) == 2:
+            labels, shares = signs_of(rows.labels, classes)[0], in_units(rows.weights, unit)
+            own = {"shown": shown_passes, "unit": unit}
+            problem = Problem(rows, labels, shares, LogLoss(), scaled, bool(intercept), **own)
+            point, steps, converged = fit_one(problem, size, tolerance, max_iterations)
+            point = point[:, None]
+        else:
+            loss = Loss(Passes(rows, classes, unit), len(classes), scaled, bool(intercept), shown_passes, unit)
+            point, steps, converged = minimise(loss, origin(size, len(classes)), tolerance, max_iterations)
     return Logistic(phi, classes, penalty, steps, converged, frozen(point[:-1]), frozen(point[-1]))

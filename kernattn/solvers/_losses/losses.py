@@ -89,6 +89,29 @@ class SquaredHinge(Loss):
 
 
 @dataclass(frozen=True)
+class LogLoss(Loss):
+    """log(1 + e^(-y f)) of labels 1 and -1."""
+
+    concordant = True
+    homogeneous = False
+
+    def start(self, y: Float64, weights: Float64, intercept: bool) -> tuple[Self, Start]:
+        """Begin at the log odds."""
+        sums = np.array([weights[y < 0].sum(), weights[y > 0].sum()])
+        odds = np.diff(np.log(np.maximum(sums, np.finfo(float).tiny)))
+        return self, Start(0.0, float(odds[0]) if intercept else 0.0, np.zeros(0))
+
+    def judge(self, scores: Float64, y: Float64, log_scale: Float64) -> Judged:
+        """Return losses and their derivatives."""
+        margin = y * scores
+        with np.errstate(under="ignore"):
+            part = np.exp(-np.abs(margin))
+            both = 1 + part
+            chances = np.where(margin > 0, part, 1.0) / both  # of the other label
+            return Judged(np.log1p(part) + np.maximum(-margin, 0.0), -y * chances, part / (both * both))
+
+
+@dataclass(frozen=True)
 class Poisson(Loss):
     """Half the deviance of counts, e^f - y f - (y - y log y); `least_of` is what is in brackets."""
 
