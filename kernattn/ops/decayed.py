@@ -120,6 +120,7 @@ def _lower(
     gk: Array | None,
 ) -> Lowered:
     xp, dtype = namespace(v=v), accumulation_dtype(namespace(v=v), v)
+    q_spec = None if q_spec is None else q_spec.unscaled  # what is common to a row cancels, as records know
     queries, keys = features_of_side(q, q_spec), features_of_side(k, k_spec, key_mask)
     values, log_scale = keys
     if key_mask is not None:

@@ -39,7 +39,7 @@ def test_every_argument(name, gate, hides, backend):
     given = [q, k, v, past.s, past.z, *gates.values()]
     (out, last), back = run(*given)
     plain, state = ka.causal_linear_attention(q, k, v, phi, state=past, **gates, **options, backend=backend)
-    np.testing.assert_allclose(out, plain, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(out, plain)  # a gradient changes no bit
     np.testing.assert_array_equal(last.s, state.s)
     g, of_s, of_z = weights(out.shape), weights(last.s.shape), weights(last.z.shape)
     found = back((g, last._replace(s=of_s, z=of_z)))
