@@ -32,7 +32,7 @@ def tune_by_log_loss(
     classes, line = np.unique(labels), line_to_try(x, weights, linear)
     tried = [Candidate(times_longer(kernel, by), line if linear else None) for by in FACTORS]
     if linear is None and line is not None:
-        tried += [*(Candidate(times_longer(kernel, by), line) for by in BESIDE_LINE)]
+        tried += [Candidate(times_longer(kernel, by), line) for by in BESIDE_LINE]
         tried += [Candidate(None, line)] if alone else []
     with on_one_thread():
         choices = [hold_out(x, labels, weights, each.small_map(x.shape[1]), classes, intercept) for each in tried]

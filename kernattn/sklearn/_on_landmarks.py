@@ -14,7 +14,6 @@ from kernattn.sklearn._inputs import LOWEST
 from kernattn.solvers._digests import folds_of
 from kernattn.solvers._eigenbasis import tridiagonal
 from kernattn.solvers._folds import LeftOutRows
-from kernattn.solvers._held import Held
 from kernattn.solvers._spectrum import HIGHEST, LEAST
 
 LANDMARKS = 128
@@ -102,8 +101,8 @@ class Judge:
             return np.inf
         penalties = np.geomspace(LOWEST * size, n * size, TRIED)
         if n < len(features):
-            rows, products = Held(features.T, self.targets, np.ones(n)), features.T @ features
-            left_out = (LeftOutRows(rows, products, np.flatnonzero(of == fold), True) for fold in np.unique(of))
+            given, each = (features.T @ features, self.targets, np.ones(n)), np.unique(of)
+            left_out = (LeftOutRows(*given, np.flatnonzero(of == fold), True) for fold in each)
             return float(np.sum(np.min(sum(fold.sum_errors(penalties) for fold in left_out), axis=0)))
         gram = features @ features.T if gram is None else gram
         cross = features @ self.targets

@@ -1,4 +1,4 @@
-r"""Eigenvectors of G of fewer rows than features, by those of the rows' products :math:`\Phi \Phi^T = V S V^T`.
+r"""Eigenvectors of G of no more rows than features, by those of the rows' products :math:`\Phi \Phi^T = V S V^T`.
 
 The eigenvectors of G are :math:`U = \Phi^T V S^{-1/2}`, and any that complete them, of the eigenvalue 0.
 """

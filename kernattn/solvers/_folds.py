@@ -19,7 +19,6 @@ from kernattn._runtime.lazy import lazy
 from kernattn._runtime.lazy_scipy import linalg
 from kernattn.errors import EmptyInputError, ParameterError
 from kernattn.solvers._eigenbasis import tridiagonal
-from kernattn.solvers._held import Held
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._spectrum import centre, check_penalties
 
@@ -136,7 +135,7 @@ class LeftOut:
         return self._others.find_floor(self._outer.largest)[0]
 
     def sum_errors(self, penalties: Array, wanted: NDArray[np.bool_] | None = None) -> Float64:
-        """Return the sums of squared errors (L, c) on the fold, of all targets or of those that are `wanted` (L, c).
+        """Return the sums of squared errors (L, c) on the fold; those that are not `wanted` (L, c) may be infinite.
 
         With m the features' mean over the others and w a fit, features of the fold less m have the Gram matrix
         G - m s^T - s m^T + n m m^T, which w takes from both sides.
@@ -194,20 +193,21 @@ class LeftOut:
 
 
 class LeftOutRows:
-    r"""The same of fewer rows than features, by their products :math:`\Phi \Phi^T`."""
+    r"""The same of no more rows than features, by their products :math:`\Phi \Phi^T`, times the roots of weights."""
 
     def __init__(
         self,
-        rows: Held,
         products: Float64,
+        targets: Float64,
+        roots: Float64,
         fold: NDArray[np.intp],
         intercept: bool,
         floor: Callable[[float], float] = lambda largest: 0.0,
     ) -> None:
-        left = np.ones(len(rows.roots), bool)
+        left = np.ones(len(roots), bool)
         left[fold] = False
         kernel, across = products[np.ix_(left, left)], products[np.ix_(fold, left)]
-        y, out, roots, beside = rows.targets[left], rows.targets[fold], rows.roots[left], rows.roots[fold]
+        y, out, roots, beside = targets[left], targets[fold], roots[left], roots[fold]
         if intercept:
             total = roots @ roots
             mean, of_fold = kernel @ roots / total, across @ roots / total  # products with the others' mean
@@ -219,7 +219,7 @@ class LeftOutRows:
         self._turned, self._floor = self._outer.turn(y), floor(self._outer.largest)
 
     def sum_errors(self, penalties: Array, wanted: NDArray[np.bool_] | None = None) -> Float64:
-        """Return the sums of squared errors (L, c) on the fold, of all targets."""
+        """Return the sums of squared errors (L, c) on the fold, whichever are `wanted`."""
         values = check_penalties(penalties, self._floor, (1,))
         sums = np.empty((len(values), self._out.shape[1]))
         count = max(1, COLUMNS // self._out.shape[1])
@@ -235,13 +235,14 @@ def leave_each_out(folds: Sequence[Moments], intercept: bool) -> Sequence[LeftOu
     total = add_folds(folds)
     if total._held is None:
         return [LeftOut(others, fold, intercept) for others, fold in zip(_leave_each_out(folds), folds, strict=True)]
-    sums = centre(total, intercept)
-    features, targets = total._held.less(sums.mean, sums.y_mean - total._targets.shift)
-    rows, products = Held(features, targets, total._held.roots), features @ features.T
+    sums, roots = centre(total, intercept), total._held.roots
+    assert sums.rows is not None
+    features, targets = sums.rows
+    products = features @ features.T
     sizes = [len(fold._held.roots) for fold in folds if fold._held is not None]
-    ends = np.cumsum([0, *sizes])
 
     def floor(largest: float) -> float:
         return sums.find_floor(largest)[0]
 
-    return [LeftOutRows(rows, products, np.arange(*pair), intercept, floor) for pair in pairwise(ends.tolist())]
+    each = (np.arange(*ends) for ends in pairwise(np.cumsum([0, *sizes]).tolist()))
+    return [LeftOutRows(products, targets, roots, fold, intercept, floor) for fold in each]

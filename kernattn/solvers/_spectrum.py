@@ -121,6 +121,12 @@ class Centred:
         targets = self.moments._targets if self.share else self.moments._raw
         return targets.cross - np.outer(self.mean, targets.total)
 
+    @lazy
+    def rows(self) -> tuple[Float64, Float64] | None:
+        """Features (n, M) and targets (n, c), times the roots of weights, where moments hold them."""
+        held = self.moments._held
+        return None if held is None else held.less(self.mean, self.y_mean - self.moments._targets.shift)
+
     def find_floor(self, largest: float) -> tuple[float, float]:
         """Return the least penalty that means anything, and the least that is looked at, by the largest eigenvalue."""
         scale = ROUNDING * max(largest, self.taken_off)
@@ -153,9 +159,8 @@ def decompose(m: Moments, centred: bool, varies: bool = True, by_rows: bool = Fa
     It is made `by_rows` where that is asked for and moments hold them: the same but for rounding.
     """
     sums = centre(m, centred)
-    if by_rows and m._held is not None:
-        shift = m._targets.shift
-        features, targets = m._held.less(sums.mean, sums.y_mean - shift if centred else -shift)
+    if by_rows and sums.rows is not None:
+        features, targets = sums.rows
         basis: Eigenbasis | RowBasis = RowBasis(eigenbasis(features @ features.T), features)
         coordinates = basis.coordinates(targets)
     else:
