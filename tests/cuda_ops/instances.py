@@ -12,6 +12,7 @@ from kernattn.ops._cuda.maps import map_code as code_of
 from kernattn.ops._cuda.sizes import C_TYPES, accumulator_of
 from kernattn.ops._gated_chunks import gpu as gated_chunks
 from kernattn.ops.attend import gpu as attend
+from kernattn.ops.attend_vjp import gpu as attend_vjp
 from kernattn.ops.block_softmax import gpu as block_softmax
 from kernattn.ops.block_softmax_vjp import gpu as block_softmax_vjp
 from kernattn.ops.causal import gpu as causal
@@ -147,7 +148,8 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                     add("key_state", dtype, name, summary.code.defines, summary.shared_bytes)
                 add("attend", dtype, name, linear.defines, attend.launch(64, 4096, e, linear).shared_bytes)
                 if name not in ("values", "logs"):
-                    add("attend_vjp", dtype, name, linear.defines, 0)
+                    out = "float64" if dtype == "float64" else "float32"  # before it was rounded
+                    add("attend_vjp", dtype, name, attend_vjp.asked(linear, out), 0)
                     for keys in (False, True):
                         way = back_code(code, d, dtype, e, code.input, keys, limits)
                         read = back_launch(64, 4096, way, True, limits)

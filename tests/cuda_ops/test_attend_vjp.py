@@ -6,6 +6,7 @@ import pytest
 from cuda_ops.cases import array, specs
 from cuda_ops.pullbacks import CASES, agree, wide
 from kernattn._sums.cotangents import in_units_of
+from kernattn.ops.attend.reference import attend
 from kernattn.ops.attend_vjp import reference as attend_reference
 from kernattn.ops.key_state_vjp import reference as key_state_reference
 
@@ -34,7 +35,12 @@ def pullbacks(cupy, spec, q, k, v, mask, state, out, normaliser, g, learn):
 
     given = q, spec.unscaled, out, normaliser, g, learn
     found, of_q = attend_vjp(state, *given)
-    wanted = attend_reference.attend_vjp(wide(state), *map(wide, given))
+    exact = (
+        wide(out)
+        if out.dtype == state.s.dtype
+        else attend(wide(state), wide(q), given[1], np.dtype(np.float64), False)[0]
+    )
+    wanted = attend_reference.attend_vjp(wide(state), *map(wide, given[:2]), exact, *map(wide, given[3:]))
     of_keys = key_state_vjp(k, v, spec, mask, found, learn)
     assert [of_q.x.dtype, of_keys[0].x.dtype, of_keys[1].dtype] == [x.dtype for x in (q, k, v)]
     right = key_state_reference.key_state_vjp(wide(k), wide(v), spec, wide(mask), wide(found), learn)

@@ -9,6 +9,7 @@ from cuda_ops.cases import array, specs
 from cuda_ops.pullbacks import CASES, agree, parts, wide
 from kernattn.ops._cuda.maps import map_code
 from kernattn.ops.causal.gpu import causal
+from kernattn.ops.causal.reference import causal as means
 from kernattn.ops.causal_vjp import reference
 from kernattn.ops.causal_vjp.gpu import causal_vjp, launch
 from kernattn.ops.key_state.gpu import key_state
@@ -40,7 +41,10 @@ def problem(cupy, spec, dtype, lead, key_lead, n, d, e, *, masked, segments, res
 def check(given, learn, dtype, factor=1.0):
     found = causal_vjp(*given, learn)
     assert [found[0].x.dtype, found[1].x.dtype, found[2].dtype] == [x.dtype for x in given[:3]]
-    agree(found, reference.causal_vjp(*map(wide, given), learn), dtype, factor)
+    exact = [wide(x) for x in given]
+    if given[8].dtype != given[9].z.dtype:  # which was rounded, and is found once more
+        exact[8], _, _ = means(*exact[:8], False)
+    agree(found, reference.causal_vjp(*exact, learn), dtype, factor)
 
 
 @pytest.mark.slow

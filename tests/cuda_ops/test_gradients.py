@@ -6,6 +6,7 @@ import pytest
 import kernattn as ka
 import laws
 from cuda_ops.cases import array, to64
+from cuda_ops.pullbacks import wide
 from kernattn.ops.block_softmax_vjp import reference
 from seam import ALL
 
@@ -90,3 +91,34 @@ def test_outputs_that_were_not_rounded(cupy):
         found = block_softmax_vjp(*given, out, lse, g, None)
         errors.append([np.mean((to64(x) - y) ** 2) for x, y in zip(found[:2], wanted, strict=True)])
     assert all(better < worse / 4 for better, worse in zip(*errors, strict=True))
+
+
+def test_linear_attention_does_not_read_what_was_rounded(cupy):
+    """Outputs that lost digits before they became float32 are taken as they are: dq of rounded ones is more exact."""
+    from kernattn.ops.attend.gpu import attend
+    from kernattn.ops.attend.reference import attend as full
+    from kernattn.ops.attend_vjp import reference as attend_reference
+    from kernattn.ops.attend_vjp.gpu import attend_vjp
+    from kernattn.ops.causal.gpu import causal
+    from kernattn.ops.causal.reference import causal as each
+    from kernattn.ops.causal_vjp import reference as causal_reference
+    from kernattn.ops.causal_vjp.gpu import causal_vjp
+    from kernattn.ops.key_state.gpu import key_state
+
+    spec, rng = PHI.spec.unscaled, np.random.default_rng(0)
+    q, k = (array(cupy, x, "float16") for x in rng.normal(size=(2, 40, 5)) / 4)
+    v, g = (array(cupy, x + 8, "float16") for x in rng.normal(size=(2, 40, 5)))
+    state, tokens = key_state(k, v, spec, None), (q, k, v, spec, spec, None, None, None)
+    for back, law, means, given, (out, normaliser), rest in (
+        (attend_vjp, attend_reference.attend_vjp, full, (state, q, spec), attend(state, q, spec, v.dtype, True), ()),
+        (causal_vjp, causal_reference.causal_vjp, each, tokens, causal(*tokens, True)[:2], (None,)),
+    ):
+        lost = out.astype(np.float32)
+        exact = means(*map(wide, given), *((np.dtype(np.float64),) if back is attend_vjp else ()), True)
+        wanted = law(*map(wide, given), *exact[:2], wide(g), *rest, False)
+        errors = []
+        for o in (out, lost):
+            found = back(*given, o, normaliser, g, *rest, False)
+            of_q = found[1] if back is attend_vjp else found[0]
+            errors.append(np.mean((to64(of_q.x) - (wanted[1] if back is attend_vjp else wanted[0]).x) ** 2))
+        assert errors[0] < errors[1] / 3

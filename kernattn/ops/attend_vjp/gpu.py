@@ -14,7 +14,8 @@ from kernattn.ops._cuda.axes import batch
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput
 from kernattn.ops._cuda.linear import LinearCode, Side, linear_code, side
-from kernattn.ops._cuda.sizes import ceil_div
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options
+from kernattn.ops.attend.gpu import attend
 from kernattn.ops.features_vjp.pulled import pulled_room, result_type
 from kernattn.ops.key_state.gpu import summary
 from kernattn.ops.key_state_vjp.back import Tokens, back_code, launch, read_back
@@ -27,6 +28,8 @@ def attend_vjp(
     lead, (n, e) = tuple(g.shape[:-2]), g.shape[-2:]
     queries, map_code = side(q, q_spec, dtype, device)
     linear = linear_code(map_code, dtype, e, device)
+    if out.dtype != state.s.dtype:  # rounded: g.v and g.o nearly cancel
+        out, _ = attend(state, q, q_spec, state.s.dtype, False)
     tokens = over_normalisers(queries, q_spec, linear, out, normaliser, g)
     result = result_type(q, q_spec, lead, map_code.accumulator)
     code = back_code(map_code, q.shape[-1], dtype, e, result, False, device)
@@ -54,9 +57,14 @@ def over_normalisers(
     inputs = (queries.rows.x, queries.rows.scale, given[0], g, *given[2:])
     sizes = (np.int64(n), np.int32(e), np.int64(rows), *batch(lead, queries.lead, queries.lead))
     arguments = (*inputs, scale, h, mask, signed, *queries.arguments, *sizes)
-    how = runtime.Launch(code.defines, (max(1, ceil_div(rows, code.map.warps)),), code.map.threads, 0)
+    how = runtime.Launch(asked(code, dtype_name(out)), (max(1, ceil_div(rows, code.map.warps)),), code.map.threads, 0)
     how.start("attend_vjp", "ask", *arguments)
     return Tokens(queries.rows, queries.arguments, g if signed is NULL else signed, scale, h, mask)
+
+
+def asked(code: LinearCode, out: str) -> tuple[str, ...]:
+    """Return how the kernel `ask` is compiled for outputs of a dtype."""
+    return (*code.defines, *options(OUTPUT=C_TYPES[out]))
 
 
 def rows_of(tokens: Tokens) -> MapInput:

@@ -1,8 +1,9 @@
 // Queries on the way back, a warp a row of the outputs: blockIdx.x * WARPS + warp of rows = entries * n. h = -g.o; scale, the log of what the
 // features are multiplied by to be over |Z|, Z = z e^peak; mask, whether the row counts: it has a normaliser and a cotangent; signed_g (null: not wanted),
 // g times the sign of Z. Whatever stands in a row that does not count, h is 0.
+// Compile-time, beside those of output.cuh: OUTPUT, the type of outputs, which may not be rounded: g.v and g.o nearly cancel.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-ask(const X* q, const Acc* q_scale, const V* out, const V* g, const Acc* peak, const Acc* z, Acc* scale, Acc* h, unsigned char* mask, V* signed_g,
+ask(const X* q, const Acc* q_scale, const OUTPUT* out, const V* g, const Acc* peak, const Acc* z, Acc* scale, Acc* h, unsigned char* mask, V* signed_g,
     const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude, Acc log_amplitude, int frequencies, int d,
     long long n, int e, long long rows, int size0, int size1, int size2, int q0, int q1, int q2, int k0, int k1, int k2) {
     const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};

@@ -20,7 +20,7 @@ from kernattn.ops._cuda.linear import LinearCode, Slabs, alike, both_sides, cut,
 from kernattn.ops._cuda.seen_keys import mask_of_seen_keys
 from kernattn.ops._cuda.sizes import REALS, pieces
 from kernattn.ops.attend_vjp.gpu import over_normalisers, rows_of
-from kernattn.ops.causal.gpu import resident, run_numbers, slabs_for
+from kernattn.ops.causal.gpu import causal, resident, run_numbers, slabs_for
 from kernattn.ops.causal_vjp import reference
 from kernattn.ops.features_vjp.pulled import Pulled, pulled_room, result_type
 from kernattn.ops.key_state import gpu as summaries
@@ -108,6 +108,9 @@ def causal_vjp(
             q, k, v, q_spec, k_spec, state, key_mask, segment_ids, out, normaliser, g, after, learn
         )
     device, dtype = runtime.limits(), dtype_name(v)
+    if out.dtype != normaliser.z.dtype:  # rounded: g.v and g.o nearly cancel
+        wide = v.astype(normaliser.z.dtype)
+        out, _, _ = causal(q, k, wide, q_spec, k_spec, state, key_mask, segment_ids, False)
     queries, keys, map_code, _ = both_sides(q, k, q_spec, k_spec, dtype, device, True)
     (n, e), lead = g.shape[-2:], tuple(g.shape[:-2])
     key_lead = merged_lead(keys.lead, v.shape[:-2], *(lead_of(x, 1) for x in (key_mask, segment_ids)))
