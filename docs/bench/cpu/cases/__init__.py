@@ -43,7 +43,7 @@ from bench.cpu.cases.sets import fingerprints, sketched
 from bench.cpu.cases.sets import matrix as tanimoto_matrix
 from bench.cpu.cases.sets import matrix_csr as tanimoto_csr
 from bench.cpu.cases.solvers import ridges, ridges_on, two_samples
-from bench.cpu.cases.whole_tables import learned
+from bench.cpu.cases.whole_tables import learned, wide
 from bench.races import Case
 from kernattn.studies import diamonds, flights
 
@@ -84,6 +84,7 @@ CASES = {
     "ridges-flights": Case(partial(ridges_on, load=flights), n=50000, told="minutes of delay of flights"),
     "learned-diamonds": Case(partial(learned, load=diamonds), n=43000, told="log prices of diamonds"),
     "learned-flights": Case(partial(learned, load=flights), n=50000, told="minutes of delay of flights"),
+    "ridge-wide": Case(wide, n=1500),
     "cg": Case(on_landmarks, n=20000),
     "cg-flights": Case(partial(on_landmarks_of, load=flights), n=100000, told="minutes of delay of flights"),
     **LOSSES,
