@@ -104,6 +104,26 @@ def test_the_way_back_leaves_masked_tokens_out():
         np.testing.assert_allclose(*(getattr(x.state, name) for x in (found, wanted)), rtol=1e-9, atol=1e-12)
 
 
+def test_the_way_back_of_a_sequence_is_its_own_beside_one_padded_on_the_left():
+    """Rows that see nothing have no gradient, and what is beside them keeps every bit."""
+    rows = [x[:, 0, 0] for x in tokens(90, seed=6, dtype="float32")]
+    mask, g = np.ones((2, 90), bool), np.random.default_rng(7).standard_normal((2, 90, 3)).astype("f4")
+    mask[1, :21] = False
+
+    def pulled(rows, mask, g, backend="cpu"):
+        run, options = A.scatterbrain_attention, {"causal": True, "key_mask": mask, "backend": backend}
+        out, pullback = ka.vjp(run, *rows, POSITIVE, ka.patterns.local(12, 0), **options)
+        return out, *(getattr(pullback(g), name) for name in "qkv")
+
+    found = pulled(rows, mask, g)
+    for head in (0, 1):
+        for x, y in zip(found, pulled([x[head] for x in rows], mask[head], g[head]), strict=True):
+            np.testing.assert_array_equal(x[head], y)
+    for x, y in zip(found, pulled([x.astype("f8") for x in rows], mask, g.astype("f8"), "reference"), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+        assert not x[1, :21].any()
+
+
 @pytest.mark.parametrize("way", ["window", "pattern", "taken off"])
 @pytest.mark.parametrize("name", ["scale", "lengthscale", "lengthscales"])
 def test_a_learnt_number_of_the_kernel(name, way):

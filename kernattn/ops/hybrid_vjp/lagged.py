@@ -33,6 +33,18 @@ def row_scales(x: Array, spec: MapSpec) -> tuple[Array, Array | None]:
     return scales.reshape(x.shape[:-1]) if scales.size else np.zeros(x.shape[:-1], dtype), None
 
 
+def _without_the_blind(made: Made) -> Made:
+    """Return what was made with rows that saw nothing as rows without a cotangent."""
+    peak, z = made.normaliser
+    blind = z == 0
+    if not blind.any():
+        return made
+    out, near, g = (np.where(blind[..., None], np.zeros_like(x), x) for x in (made.out, made.near, made.g))
+    normaliser = Normaliser(np.where(blind, np.zeros_like(peak), peak), np.where(blind, np.ones_like(z), z))
+    near_lse = np.where(blind, np.full_like(made.near_lse, -np.inf), made.near_lse)
+    return made._replace(out=out, normaliser=normaliser, near=near, near_lse=near_lse, g=g)
+
+
 def pull_lagged(given: Given, made: Made, learn: bool) -> Cotangents | None:
     """Return the cotangents; None after a state, of other plans, of heads in groups, of rows that need more care."""
     if given.state is not None:
@@ -40,9 +52,10 @@ def pull_lagged(given: Given, made: Made, learn: bool) -> Cotangents | None:
     q, k, v, dtype = given.q, given.k, given.v, accumulation(given.v)
     streams = require_streams(given.plan, given.causal, False).streams
     alike = q.shape[:-1] == k.shape[:-1] == v.shape[:-1] == made.g.shape[:-1]
-    peak, z = made.normaliser
-    if not (alike and len(streams) == 1 and is_lag(streams[0]) and (z > 0).all()):
+    if not (alike and len(streams) == 1 and is_lag(streams[0]) and (made.normaliser.z >= 0).all()):
         return None
+    made = _without_the_blind(made)
+    peak, z = made.normaliser
     lag, n, lead = streams[0].queries.start, q.shape[-2], q.shape[:-2]
     scales, shares = row_scales(q, given.q_spec)
     log = peak + np.log(z)
