@@ -333,3 +333,23 @@ def test_a_far_target_that_its_row_explains_is_reached(loss):
     y[3] = 1e4
     fit = ka.solvers.linear_model(np.eye(40), ka.features.linear(np.ones(40)), y=y, loss=loss, penalty=1e-7)
     np.testing.assert_allclose(fit.predict(np.eye(40))[3], 1e4, rtol=1e-2)
+
+
+@pytest.mark.parametrize("loss", [*Y, "logistic"])
+def test_few_rows_of_huge_weights_have_a_penalty_that_is_not_lost(loss):
+    """It stayed 1: fits were refused for a penalty that nobody gave, or were noise."""
+    rows = slice(None, None, 50)
+    y = {**Y, "logistic": COUNTS > 1}[loss][rows]
+    options = {"quantile": Q, "loss": loss} if loss in Y else {}
+    fit = ka.solvers.linear_model if loss in Y else ka.solvers.logistic
+    found = [fit(X[rows], PHI, y=y, weights=np.full(8, by), **options).scores(NEW) for by in (1e13, 1e19, 1e200)]
+    for scores in found[1:]:
+        np.testing.assert_allclose(scores, found[0], atol=2e-3 * np.ptp(found[0]))
+
+
+@pytest.mark.parametrize("loss", ["huber", "quantile"])
+def test_the_penalty_of_few_rows_is_in_the_unit_of_targets(loss):
+    """It was 1 of any: targets of 1e6 were fitted by their mean."""
+    rows = slice(0, 20)
+    one, other = (solve(loss, X[rows], y=by * REAL[rows]) for by in (1.0, 1e6))
+    np.testing.assert_allclose(other.predict(NEW) / 1e6, one.predict(NEW), atol=1e-4)

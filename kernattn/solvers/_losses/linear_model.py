@@ -146,7 +146,8 @@ def linear_model(
         Where Huber's loss turns from squares to a line, in units of the scale, more than 1.
     penalty : float, optional
         The penalty lambda, positive. None takes the one whose fits have the least loss on rows left out, of five folds
-        of at most 4,096 rows, as `logistic` does. Blocks need a penalty.
+        of at most 4,096 rows, as `logistic` does; what is taken of fewer than 25 rows is, for "huber" and "quantile",
+        times the curvature of the loss at the mean, as targets have a unit. Blocks need a penalty.
     weights : (n,) array, optional
         Weights of the rows, 0 or more.
     intercept : bool

@@ -121,7 +121,8 @@ def logistic(
         The penalty lambda, positive. None takes the one whose fits have the least log loss on rows left out: five folds
         of at most 4,096 rows, by a digest of their inputs, so that neither their order nor copies matter. Powers of the
         root of ten from 1e-5 to 300 are tried, times the features' mean squared norm and the mean weight of rows that
-        differ; 1, or the mean weight if that is less, is taken where fewer than 25 rows differ. Blocks need a penalty.
+        differ; 1, or the mean weight if that is less, is taken where fewer than 25 rows differ, but no less than 1e-10
+        times the sum of weights and that norm. Blocks need a penalty.
     weights : (n,) array, optional
         Weights of the rows, 0 or more.
     intercept : bool

@@ -16,14 +16,13 @@ from kernattn.solvers._check import features_of
 from kernattn.solvers._digests import FOLDS, digests_of
 from kernattn.solvers._losses.softmax import Coordinates, Labelled, Loss, by_widths, descend, judge, origin
 from kernattn.solvers._losses.sweeps import times
-from kernattn.solvers._losses.units import penalty_of_units, unit_of_weights
+from kernattn.solvers._losses.units import penalty_of_units, unit_of_weights, untold_penalty
 
 ROWS = 4096  # that a choice looks at
 DISTINCT = 25  # rows that differ, below which folds tell nothing
 HIGH, LOW = 2, -5  # powers of ten between which the penalties are
 ROUGHLY, STEPS = 1e-3, 60  # how close the fits of a choice come
 WORSE = 2  # powers of ten after the best, at which smaller ones are given up
-UNTOLD = 1.0  # where there are too few rows
 NEARBY = 1.0  # powers of ten, over which a cautious choice averages losses
 PART = 0.5  # of a standard error, by which it may lose
 SEEN = 1e-9  # of the largest eigenvalue: directions of less do not tell rows apart
@@ -92,7 +91,8 @@ def hold_out(
     folds = _split(turned.rows, digests, count)
     different = len(np.unique(digests))
     if count < 2 or different < DISTINCT or len(folds) < 2 or not unit > 0:
-        return Choice(UNTOLD * min(1.0, float(weights.mean()) * by_weights), np.nan, False, different)
+        untold = untold_penalty(weights, by_weights, unit)
+        return Choice(penalty_of_units(untold, by_weights), np.nan, False, different)
     share = float(weights.sum()) / different
     lowest = LOW - max(0, ceil(log10(share)))  # copies of rows tell more of them: less is a penalty, too
     tens = [share * 10.0**power for power in range(HIGH, lowest - 1, -1)]

@@ -13,11 +13,11 @@ from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import features_of
 from kernattn.solvers._digests import FOLDS, digests_of
-from kernattn.solvers._losses.logistic_penalty import DISTINCT, ROUGHLY, ROWS, UNTOLD, WORSE, rotate
+from kernattn.solvers._losses.logistic_penalty import DISTINCT, ROUGHLY, ROWS, WORSE, rotate
 from kernattn.solvers._losses.losses import Loss
 from kernattn.solvers._losses.quasi_newton import NO_SLOPE, Place, Problem, Solve, minimise
 from kernattn.solvers._losses.sweeps import Held
-from kernattn.solvers._losses.units import penalty_of_units, unit_of_weights
+from kernattn.solvers._losses.units import penalty_of_units, unit_of_weights, untold_penalty
 
 STEPS = 30
 HIGH, LOW = 2, -7  # powers of ten between which the penalties are, in units of the features and the loss
@@ -68,9 +68,11 @@ def choose_penalty(
         curvatures.append(_mean_curvature(problem, problem.at(start, size), size))
         each = _split(problem, digests)
         folds, starts = folds + each, starts + [start] * len(each)
-    if different < DISTINCT or len(folds) < 2 or not norm * np.sum(curvatures) > 0:
-        return UNTOLD * min(1.0, float(shares.mean()) * by_weights)
-    unit = norm * float(np.mean(curvatures)) * float(shares.sum()) / different
+    curvature = float(np.mean(curvatures)) if curvatures else 0.0
+    if different < DISTINCT or len(folds) < 2 or not norm * curvature > 0:
+        untold = untold_penalty(shares, by_weights, norm * curvature, (loss.homogeneous and curvature) or 1.0)
+        return penalty_of_units(untold, by_weights, by_targets)
+    unit = norm * curvature * float(shares.sum()) / different
     counts = np.concatenate([fold.left.weights for fold in folds])
     losses: dict[float, Float64] = {}
 

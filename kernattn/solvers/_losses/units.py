@@ -8,6 +8,7 @@ from kernattn.errors import ParameterError
 
 LEAST, MOST = 1e-305, 1e290  # penalties of less or more, in these units, give the same fits as these
 FLOATS = np.finfo(np.float64)
+UNTOLD, FAINT = 1.0, 1e-10  # penalties of rows that tell none: as it is, and at least, of the sums over rows
 SINGLE = 2.0**-16, 2.0**16  # sizes of weights, of whose products with features float32 holds squares
 
 
@@ -28,6 +29,17 @@ def penalty_of_units(penalty: float, weights: float, targets: float = 1.0) -> fl
     """Return the penalty that is so much in these units, or the nearest float above 0."""
     with np.errstate(over="ignore", under="ignore"):
         return float(np.clip(np.float64(penalty) * weights / targets, FLOATS.tiny, FLOATS.max))
+
+
+def untold_penalty(weights: Float64, by: float, size: float, curvature: float = 1.0) -> float:
+    """Return, in these units, the penalty of rows that tell none: 1, times a curvature of targets that have a unit.
+
+    A weight of k is k copies, which leave it as it is. But it is not so small that rounding hides it beside the trace of
+    a Hessian, the sum over rows of `size`.
+    """
+    mean = float(weights.mean())
+    with np.errstate(under="ignore"):
+        return max(UNTOLD * curvature * min(1.0 / by, mean), FAINT * size * mean * len(weights))
 
 
 def refuse_penalty(penalty: float, trace: float, unit: float) -> ParameterError:
