@@ -19,6 +19,7 @@ from kernattn._runtime.lazy import lazy
 from kernattn._runtime.lazy_scipy import linalg
 from kernattn.errors import EmptyInputError, ParameterError
 from kernattn.solvers._eigenbasis import tridiagonal
+from kernattn.solvers._held import are_even
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._spectrum import centre, check_penalties
 
@@ -231,14 +232,16 @@ class LeftOutRows:
 
 
 def leave_each_out(folds: Sequence[Moments], intercept: bool) -> Sequence[LeftOut | LeftOutRows]:
-    """Return what is left out for each fold in turn, by rows where these are held."""
+    """Return what is left out for each fold in turn, by rows where these are held and even."""
     total = add_folds(folds)
-    if total._held is None:
+    sums = centre(total, intercept)
+    if sums.rows is not None:
+        features, targets = sums.rows
+        products = features @ features.T
+    if sums.rows is None or not are_even(products):
         return [LeftOut(others, fold, intercept) for others, fold in zip(_leave_each_out(folds), folds, strict=True)]
-    sums, roots = centre(total, intercept), total._held.roots
-    assert sums.rows is not None
-    features, targets = sums.rows
-    products = features @ features.T
+    assert total._held is not None
+    roots = total._held.roots
     sizes = [len(fold._held.roots) for fold in folds if fold._held is not None]
 
     def floor(largest: float) -> float:

@@ -8,6 +8,8 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64, frozen
 
+EVEN = 1e4  # times the least squared norm of a row
+
 
 class Held(NamedTuple):
     """Features and targets of rows, times the roots of their weights."""
@@ -23,6 +25,15 @@ class Held(NamedTuple):
     def less(self, mean: Float64, level: Float64) -> tuple[Float64, Float64]:
         """Return features less a mean (M,), and targets less a level (c,), times the roots."""
         return self.features - np.outer(self.roots, mean), self.targets - np.outer(self.roots, level)
+
+
+def are_even(products: Float64) -> bool:
+    """Return whether products of rows (n, n) tell as much as those of features.
+
+    Beside rows that are far larger, as of huge weights, what rounding leaves of the others is multiplied by the large.
+    """
+    squares = np.diagonal(products)
+    return float(squares.max()) <= EVEN * float(squares.min())
 
 
 def hold(features: Float64, targets: Float64, weights: Float64 | None) -> Held | None:

@@ -19,6 +19,7 @@ from kernattn.features import FeatureMap
 from kernattn.solvers._by_rows import RowBasis
 from kernattn.solvers._check import check_map_takes, check_varies, widen
 from kernattn.solvers._eigenbasis import Eigenbasis, eigenbasis
+from kernattn.solvers._held import are_even
 from kernattn.solvers._moments import Moments
 
 ROUNDING = 4.0  # times the epsilon of the products and the largest eigenvalue: a penalty below that means nothing
@@ -156,13 +157,13 @@ def centre(m: Moments, centred: bool) -> Centred:
 def decompose(m: Moments, centred: bool, varies: bool = True, by_rows: bool = False) -> Spectrum:
     """Return the spectrum of G, of features and targets less their means where `centred`; features must vary then.
 
-    It is made `by_rows` where that is asked for and moments hold them: the same but for rounding.
+    It is made `by_rows` where that is asked for, moments hold them, and they are even: the same but for rounding.
     """
     sums = centre(m, centred)
-    if by_rows and sums.rows is not None:
-        features, targets = sums.rows
-        basis: Eigenbasis | RowBasis = RowBasis(eigenbasis(features @ features.T), features)
-        coordinates = basis.coordinates(targets)
+    rows = sums.rows if by_rows else None
+    if rows is not None and are_even(products := rows[0] @ rows[0].T):
+        basis: Eigenbasis | RowBasis = RowBasis(eigenbasis(products), rows[0])
+        coordinates = basis.coordinates(rows[1])
     else:
         basis = eigenbasis(sums.gram)
         coordinates = basis.coordinates(sums.cross)

@@ -107,3 +107,18 @@ def test_errors_by_eigenvectors_are_those_of_three_diagonals():
         some = fold.sum_errors(penalties, wanted)
         np.testing.assert_allclose(some[wanted], few[wanted], rtol=1e-9)
         assert np.isinf(some[~wanted]).all()
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_rows_that_are_far_larger_hide_no_others(intercept):
+    """By products of rows, errors of the others came back times a huge row: predictions were off by 0.5 and more."""
+    rng = np.random.default_rng(5)
+    x, k = rng.standard_normal((40, 6)), 5
+    y, w = np.tanh(x @ rng.standard_normal((6, 2))), 10.0 ** rng.uniform(-11, 11, 40)
+    parts = [(x[i::k], y[i::k], w[i::k]) for i in range(k)]
+    folds = [sum_rows(check_rows(PHI, *part, "float64", None), PHI(part[0])) for part in parts]
+    rows, sums = (ka.solvers.ridge(each, 10.0, intercept=intercept) for each in (folds, without_rows(folds)))
+    np.testing.assert_allclose(rows.predict(x), sums.predict(x), atol=1e-9)
+    penalties = np.geomspace(1.0, 1e3, 4)
+    by = [ka.solvers.cross_validate(each, penalties, intercept=intercept).mse for each in (folds, without_rows(folds))]
+    np.testing.assert_allclose(*by, rtol=1e-9)

@@ -34,8 +34,8 @@ def penalty_of_units(penalty: float, weights: float, targets: float = 1.0) -> fl
 def untold_penalty(weights: Float64, by: float, size: float, curvature: float = 1.0) -> float:
     """Return, in these units, the penalty of rows that tell none: 1, times a curvature of targets that have a unit.
 
-    A weight of k is k copies, which leave it as it is. But it is not so small that rounding hides it beside the trace of
-    a Hessian, the sum over rows of `size`.
+    A weight of k is k copies, which leave it as it is. But it is not so small that rounding hides it beside the trace
+    of a Hessian, the sum over rows of `size`.
     """
     mean = float(weights.mean())
     with np.errstate(under="ignore"):
