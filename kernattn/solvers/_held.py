@@ -44,7 +44,8 @@ def hold(features: Float64, targets: Float64, weights: Float64 | None) -> Held |
     if weights is None:
         return Held(frozen(features.copy()), frozen(targets.copy()), frozen(np.ones(n)))
     roots = np.sqrt(weights)
-    return Held(frozen(roots[:, None] * features), frozen(roots[:, None] * targets), frozen(roots))
+    with np.errstate(over="ignore", under="ignore"):  # sums refuse what is beyond float64
+        return Held(frozen(roots[:, None] * features), frozen(roots[:, None] * targets), frozen(roots))
 
 
 def join(a: Held | None, b: Held | None) -> Held | None:

@@ -220,3 +220,29 @@ def test_exact_fits_centre_as_the_others_do():
         for w in (1.0, 1e307)
     ]
     np.testing.assert_allclose(fits[1].predict(X), fits[0].predict(X), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("loss", ["huber", "logistic"])
+def test_features_beyond_float32_choose_a_penalty_in_silence(loss):
+    """They were cast to float32 where folds choose: a warning of NumPy, and penalties by infinities."""
+    y, options = (Y, {"loss": loss}) if loss == "huber" else ((Y > np.median(Y)) + 0, {})
+    solve = ka.solvers.linear_model if loss == "huber" else ka.solvers.logistic
+    maps = (ka.features.linear(np.full(2, unit)) for unit in (1.0, 2.0**-96))
+    one, huge = (solve(2.0**64 * X, phi, y=y, **options) for phi in maps)
+    np.testing.assert_allclose(huge.penalty / 2.0**192, one.penalty, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_targets_times_roots_of_weights_beyond_float64_are_refused_in_silence():
+    with pytest.raises(ParameterError, match="y must be smaller"):
+        FeatureRidge(lengthscale=1.0, num_features=64, random_state=0).fit(X, 1e170 * Y, np.full(60, 1e280))
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning", "ignore::UserWarning")
+def test_weights_far_apart_choose_a_penalty_in_silence():
+    """Where a fold had all the weight, the others' curvature was 0, and divided by."""
+    w = RNG.uniform(0.1, 2.0, 60)
+    w[0] = 1e300
+    model = FeatureSVC(ridge=1.0, **GIVEN).fit(X, Y > np.median(Y), w)
+    assert np.isfinite(model.decision_function(X)).all()

@@ -14,9 +14,9 @@ from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import features_of
 from kernattn.solvers._digests import FOLDS, digests_of
-from kernattn.solvers._losses.softmax import Coordinates, Labelled, Loss, by_widths, descend, judge, origin
+from kernattn.solvers._losses.softmax import NO_SLOPE, Coordinates, Labelled, Loss, by_widths, descend, judge, origin
 from kernattn.solvers._losses.sweeps import times
-from kernattn.solvers._losses.units import penalty_of_units, unit_of_weights, untold_penalty
+from kernattn.solvers._losses.units import penalty_of_units, unit_of_features, unit_of_weights, untold_penalty
 
 ROWS = 4096  # that a choice looks at
 DISTINCT = 25  # rows that differ, below which folds tell nothing
@@ -85,14 +85,16 @@ def hold_out(
     by_weights = 1.0 if shares is None else unit_of_weights(shares)
     weights = np.ones(len(there)) if shares is None else in_units(shares[there], by_weights)
     features = to_numpy64(features_of(phi, take_rows(x, there), backend))
+    by_features = unit_of_features(features)
+    features = in_units(features, by_features)
     unit = float(np.einsum("nm,nm,n->", features, features, weights) / weights.sum())
     turned = rotate(features, codes, weights, intercept)
     count = len(classes)
     folds = _split(turned.rows, digests, count)
     different = len(np.unique(digests))
     if count < 2 or different < DISTINCT or len(folds) < 2 or not unit > 0:
-        untold = untold_penalty(weights, by_weights, unit)
-        return Choice(penalty_of_units(untold, by_weights), np.nan, False, different)
+        untold = untold_penalty(weights, by_weights, unit, features=by_features)
+        return Choice(penalty_of_units(untold, by_weights, features=by_features), np.nan, False, different)
     share = float(weights.sum()) / different
     lowest = LOW - max(0, ceil(log10(share)))  # copies of rows tell more of them: less is a penalty, too
     tens = [share * 10.0**power for power in range(HIGH, lowest - 1, -1)]
@@ -121,7 +123,8 @@ def hold_out(
     best = min(losses, key=mean_loss)
     chosen = _most_cautious(losses, shares_left, different) if cautious else best
     held = _scores_of(folds, points_of[chosen], shares_left) if cautious else None
-    return Choice(penalty_of_units(chosen * unit, by_weights), mean_loss(best), chosen <= tens[-1], different, held)
+    penalty = penalty_of_units(chosen * unit, by_weights, features=by_features)
+    return Choice(penalty, mean_loss(best), chosen <= tens[-1], different, held)
 
 
 def _most_cautious(losses: dict[float, Float64], shares: Float64, different: int) -> float:
@@ -177,6 +180,7 @@ def _widths(turned: Rotated, others: Labelled, penalty: float, point: Float64) -
     """Return coordinates that are round where the curvature of all rows is their mean."""
     _, chances = judge(times(others.features, point[:-1]) + point[-1], others.codes)
     curvature = float(others.weights @ np.mean(chances * (1 - chances), axis=1)) / float(turned.rows.weights.sum())
+    curvature = curvature or NO_SLOPE
     total = np.append(turned.spread, turned.rows.weights.sum())
     return by_widths(1 / np.sqrt(curvature * total + np.append(np.full(len(turned.spread), penalty), 0.0))[:, None])
 

@@ -17,7 +17,7 @@ from kernattn.solvers._losses.logistic_penalty import DISTINCT, ROUGHLY, ROWS, W
 from kernattn.solvers._losses.losses import Loss
 from kernattn.solvers._losses.quasi_newton import NO_SLOPE, Place, Problem, Solve, minimise
 from kernattn.solvers._losses.sweeps import Held
-from kernattn.solvers._losses.units import penalty_of_units, unit_of_weights, untold_penalty
+from kernattn.solvers._losses.units import penalty_of_units, unit_of_features, unit_of_weights, untold_penalty
 
 STEPS = 30
 HIGH, LOW = 2, -7  # powers of ten between which the penalties are, in units of the features and the loss
@@ -52,6 +52,8 @@ def choose_penalty(
     targets = [in_units(y, by_targets) for y in targets]
     digests, shares = digests[there], in_units(weights[there], by_weights)
     features = to_numpy64(features_of(phi, take_rows(x, there), backend))
+    by_features = unit_of_features(features)
+    features = in_units(features, by_features)
     turned = rotate(features, np.zeros(len(there), np.intp), shares, intercept)
     norm = float(np.einsum("nm,nm,n->", features, features, shares) / shares.sum())
     different, size = len(np.unique(digests)), len(turned.spread)
@@ -70,8 +72,9 @@ def choose_penalty(
         folds, starts = folds + each, starts + [start] * len(each)
     curvature = float(np.mean(curvatures)) if curvatures else 0.0
     if different < DISTINCT or len(folds) < 2 or not norm * curvature > 0:
-        untold = untold_penalty(shares, by_weights, norm * curvature, (loss.homogeneous and curvature) or 1.0)
-        return penalty_of_units(untold, by_weights, by_targets)
+        of_targets = (loss.homogeneous and curvature) or 1.0
+        untold = untold_penalty(shares, by_weights, norm * curvature, of_targets, by_features)
+        return penalty_of_units(untold, by_weights, by_targets, by_features)
     unit = norm * curvature * float(shares.sum()) / different
     counts = np.concatenate([fold.left.weights for fold in folds])
     losses: dict[float, Float64] = {}
@@ -102,7 +105,7 @@ def choose_penalty(
     for power in (0.5, -0.5):
         judge(best * 10**power)
     best = least_of(losses)
-    chosen = penalty_of_units(best * unit, by_weights, by_targets)
+    chosen = penalty_of_units(best * unit, by_weights, by_targets, by_features)
     if best <= tens[-1]:
         end = f"the penalty that folds prefer is the least of its range, {chosen:.3g}"
         warn_user(f"{end}: the targets seem to have no noise", UserWarning)

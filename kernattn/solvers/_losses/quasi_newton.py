@@ -52,10 +52,10 @@ class Problem(NamedTuple):
     def at(self, point: Float64, size: int) -> "Place":
         """Return the sum and its gradient at a point of so many features."""
         gradient, scores = np.zeros(len(point)), np.empty(len(self.y))
-        gradient[:size] = self.penalty * point[:size]
-        value, out = self.least + self.penalty / 2 * float(point[:size] @ point[:size]), 0.0
         log_scale = point[size + 1 :]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            gradient[:size] = self.penalty * point[:size]
+            value, out = self.least + self.penalty / 2 * float(point[:size] @ point[:size]), 0.0
             for here, features in self.rows.parts():
                 weights, some = self.weights[here], scores[here]
                 np.add(times(features, point[:size]), point[size], out=some)

@@ -25,13 +25,19 @@ def penalty_in_units(penalty: float, weights: float, targets: float = 1.0) -> fl
         return float(np.clip(np.float64(penalty) / weights * targets, LEAST, MOST))
 
 
-def penalty_of_units(penalty: float, weights: float, targets: float = 1.0) -> float:
+def unit_of_features(features: Float64) -> float:
+    """Return a power of four near the largest feature; 1 where float32 holds them, and their squares, as they are."""
+    return unit_of(features, SINGLE)
+
+
+def penalty_of_units(penalty: float, weights: float, targets: float = 1.0, features: float = 1.0) -> float:
     """Return the penalty that is so much in these units, or the nearest float above 0."""
     with np.errstate(over="ignore", under="ignore"):
-        return float(np.clip(np.float64(penalty) * weights / targets, FLOATS.tiny, FLOATS.max))
+        size = np.float64(penalty) * weights / targets * features * features
+        return float(np.clip(size, FLOATS.tiny, FLOATS.max))
 
 
-def untold_penalty(weights: Float64, by: float, size: float, curvature: float = 1.0) -> float:
+def untold_penalty(weights: Float64, by: float, size: float, curvature: float = 1.0, features: float = 1.0) -> float:
     """Return, in these units, the penalty of rows that tell none: 1, times a curvature of targets that have a unit.
 
     A weight of k is k copies, which leave it as it is. But it is not so small that rounding hides it beside the trace
@@ -39,7 +45,7 @@ def untold_penalty(weights: Float64, by: float, size: float, curvature: float = 
     """
     mean = float(weights.mean())
     with np.errstate(under="ignore"):
-        return max(UNTOLD * curvature * min(1.0 / by, mean), FAINT * size * mean * len(weights))
+        return max(UNTOLD * curvature * min(1.0 / by, mean) / features / features, FAINT * size * mean * len(weights))
 
 
 def refuse_penalty(penalty: float, trace: float, unit: float) -> ParameterError:
