@@ -95,6 +95,23 @@ def test_the_unit_takes_what_its_ways_are_judged_by(op, monkeypatch):
             assert caught.value.args == (parts,)
 
 
+def test_pairs_are_judged_by_what_they_serve(monkeypatch):
+    """Figures of maps beside pairs would be those of the loops of floats, under the name of the unit."""
+    monkeypatch.setattr("kernattn.ops.key_state.matrix.SERVED", False)
+    monkeypatch.setenv(norms.VARIABLE, "1" if PAIRS or TILES else "emulated")
+    design = norms.sweep(quick=True)
+    ways = {op: {cell["way"] for cell in design.cells() if cell["op"] == op} for op in norms.OPS}
+    assert ways["softmax"] - ways["elu1"] == {"unit", "one-part"}
+    assert ways["elu1"] == ways["favor+"]
+    with pytest.raises(ParameterError, match=r"serves op=softmax alone; .* got op=elu1, favor\+$"):
+        norms.sweep(axes={"op": ["elu1", "favor+"], "way": ["unit"]})
+    told = dict.fromkeys(("over_rounding", "over_rounding_low", "over_rounding_high"), 1.0)
+    cells = [{**cell, **told} for cell in design.cells()]
+    assert "The way unit was left out for elu1 and favor+: pairs serve softmax alone." in verdicts(cells)
+    monkeypatch.setattr("kernattn.ops.key_state.matrix.SERVED", True)
+    assert len(norms.sweep(quick=True).cells()) == len(cells) + 2 * 2 * 2
+
+
 def test_verdicts_follow_the_records(found):
     records = [r for r in found("norms")[0] if r["way"] != "float32"]
     for low, high, begins in (

@@ -58,7 +58,8 @@ WAYS = {
     "torch": Way("bfloat16", "torch", "torch, bfloat16", {"color": VERMILION, "marker": "s"}),
 }
 """By name: torch is its scaled_dot_product_attention, and for maps a loop over chunks all in bfloat16. The unit is used
-for its own ways alone, whatever the environment says; an emulated one where the environment asks for that.
+for its own ways alone, whatever the environment says; an emulated one where the environment asks for that. Pairs serve
+exact attention alone, so that maps have no such ways beside them.
 """
 
 
@@ -72,6 +73,15 @@ def sweep(**asked: Any) -> Sweep:
     for name in chosen["way"]:
         if (lacking := _missing(WAYS[name])) is not None:
             raise ParameterError(f"the way {name} takes {lacking}")
+
+    def keep(cell: Cell) -> bool:
+        return WAYS[cell["way"]].takes != UNIT or cell["op"] == "softmax" or _serves_maps()
+
+    if not any(keep({"op": op, "way": way}) for op in chosen["op"] for way in chosen["way"]):
+        raise ParameterError(
+            f"{UNIT} of this processor, AVX512_BF16, serves op=softmax alone; NUMBA_CPU_NAME=generic and "
+            f"{VARIABLE}=emulated run other ops as AMX does; got op={', '.join(chosen['op'])}"
+        )
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
         way, phi = WAYS[cell["way"]], _map(cell["op"])
@@ -92,7 +102,7 @@ def sweep(**asked: Any) -> Sweep:
     return Sweep(
         "norms", chosen, trial, facts, reduce=medians, paired=("way", "op"),
         stop=options.stop(10, 6, least=FEWEST_OF_MEDIANS), seed=options.seed,
-        prepare=preparation(float32=("causal", "softmax")),
+        prepare=preparation(float32=("causal", "softmax")), keep=keep,
     )  # fmt: skip
 
 
@@ -106,6 +116,11 @@ def _missing(way: Way) -> str | None:
     wanted = [None if way.takes == UNIT else way.takes, "ml_dtypes" if way.dtype == "bfloat16" else None]
     lacking = next((name for name in wanted if name is not None and find_spec(name) is None), None)
     return None if lacking is None else f"the package {lacking}, which is not installed"
+
+
+def _serves_maps() -> bool:
+    """Return whether the matrix unit that is used here serves linear attention too."""
+    return bool(import_whole("kernattn.ops.key_state.matrix").SERVED)
 
 
 @contextmanager
@@ -183,7 +198,10 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
             mine = select(records, op=op, way=way)
             judged += [_judge(op, way, mine)] if mine else []
     for name, way in WAYS.items():
-        if name not in names(records, "way"):
+        ops = [op for op in names(records, "op") if not select(records, op=op, way=name)]
+        if name in names(records, "way") and ops:
+            judged.append(Verdict(f"the way {name} was left out for {' and '.join(ops)}: pairs serve softmax alone"))
+        elif name not in names(records, "way"):
             lacked = {None: "", UNIT: f"{UNIT} was missing, or "}.get(way.takes, f"{way.takes} was not installed, or ")
             judged.append(Verdict(f"the way {name} was left out: {lacked}it was not asked for"))
     return judged
