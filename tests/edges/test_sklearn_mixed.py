@@ -1,12 +1,14 @@
 """FeatureLogistic adds up the scores of a line and of a kernel, by how much rows left out prefer the kernel."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
 pytest.importorskip("sklearn")
 
 import kernattn as ka
-from kernattn.sklearn import FeatureLogistic
+from kernattn.sklearn import FeatureLogistic, _drawn
 from kernattn.sklearn._mixed import mix, share_of_kernel, split_map
 from kernattn.solvers._losses.logistic_penalty import Choice, hold_out
 from kernattn.solvers._losses.softmax import Labelled
@@ -22,8 +24,11 @@ NEW = RNG.standard_normal((40, 3))
 
 @pytest.mark.parametrize(("ends", "metric"), [([0.5], None), ([0.0, 1.0], None), ([0.5], "learned")])
 def test_scores_are_the_sum_of_two_fits(ends, metric):
-    labels = np.digitize(BENT, ends)
-    model = FeatureLogistic(metric=metric, **GIVEN).fit(X, labels)
+    labels, tune, found = np.digitize(BENT, ends), _drawn.tune_by_log_loss, []
+    with mock.patch.object(
+        _drawn, "tune_by_log_loss", lambda *given, **more: found.append(tune(*given, **more)) or found[0]
+    ):
+        model = FeatureLogistic(metric=metric, **GIVEN).fit(X, labels)
     phi, classes = model.feature_map_, np.unique(labels)
     kernel, line = split_map(phi)
     sums = []
@@ -36,7 +41,8 @@ def test_scores_are_the_sum_of_two_fits(ends, metric):
         both = share * of_kernel.scores(NEW) + (1 - share) * of_line.scores(NEW)
         np.testing.assert_allclose(mix(phi, of_kernel, of_line, share).scores(NEW), both, rtol=1e-6, atol=1e-9)
         sums.append(both)
-    assert any(np.allclose(model.decision_function(NEW), each, rtol=1e-6, atol=1e-9) for each in sums)
+    wanted = sums[0] if found[0].line is not None else sums[1]
+    np.testing.assert_allclose(model.decision_function(NEW), wanted, rtol=1e-6, atol=1e-9)
     kept = phi(NEW) @ model.solution_.weights + model.solution_.intercept
     np.testing.assert_allclose(model.decision_function(NEW), kept, atol=1e-6)
 
@@ -74,6 +80,18 @@ def test_the_sum_is_as_good_as_the_better(bent):
     given = {"num_features": 32, "random_state": 0}
     alone = {"linear": False} if bent else {"lengthscale": 1e3, "linear": True}  # with a kernel that is a line, too
     assert loss(FeatureLogistic(**given)) < loss(FeatureLogistic(**given, **alone)) + 0.01
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_who_has_all_is_the_fit(share):
+    labels = BENT > 0.5
+    with mock.patch("kernattn.sklearn._logistic.share_of_kernel", return_value=share):
+        model = FeatureLogistic(**GIVEN).fit(X, labels)
+    phi = model.feature_map_
+    assert isinstance(phi, ka.features.Linear) == (share == 0)
+    assert model.solution_.phi is phi
+    again = ka.solvers.logistic(X, phi, y=labels, penalty=model.solution_.penalty)
+    np.testing.assert_allclose(model.decision_function(NEW), again.scores(NEW), rtol=1e-6, atol=1e-9)
 
 
 def test_a_ridge_that_is_given_has_no_sum():
