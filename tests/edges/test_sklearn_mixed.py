@@ -18,13 +18,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:the penalty that folds:UserWarni
 GIVEN = {"num_features": 16, "random_state": 0}
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((150, 3))
-BENT = X[:, 0] + 0.7 * X[:, 1] ** 2 + 0.7 * RNG.standard_normal(150)
+NOISE = RNG.standard_normal(150)
+BENT = X[:, 0] + 0.7 * X[:, 1] ** 2 + 0.7 * NOISE
+STEEP = 2 * X[:, 0] + 0.7 * X[:, 1] ** 2 + NOISE  # where the line is beside the kernel
 NEW = RNG.standard_normal((40, 3))
 
 
-@pytest.mark.parametrize(("ends", "metric"), [([0.5], None), ([0.0, 1.0], None), ([0.5], "learned")])
-def test_scores_are_the_sum_of_two_fits(ends, metric):
-    labels, tune, found = np.digitize(BENT, ends), _drawn.tune_by_log_loss, []
+@pytest.mark.parametrize(
+    ("scores", "ends", "metric"), [(STEEP, [0.5], None), (BENT, [0.0, 1.0], None), (BENT, [0.5], "learned")]
+)
+def test_scores_are_the_sum_of_two_fits(scores, ends, metric):
+    labels, tune, found = np.digitize(scores, ends), _drawn.tune_by_log_loss, []
     with mock.patch.object(
         _drawn, "tune_by_log_loss", lambda *given, **more: found.append(tune(*given, **more)) or found[0]
     ):
@@ -41,7 +45,8 @@ def test_scores_are_the_sum_of_two_fits(ends, metric):
         both = share * of_kernel.scores(NEW) + (1 - share) * of_line.scores(NEW)
         np.testing.assert_allclose(mix(phi, of_kernel, of_line, share).scores(NEW), both, rtol=1e-6, atol=1e-9)
         sums.append(both)
-    wanted = sums[0] if found[0].line is not None else sums[1]
+    assert (found[0].line is not None) == (scores is STEEP)
+    wanted = sums[0 if scores is STEEP else 1]
     np.testing.assert_allclose(model.decision_function(NEW), wanted, rtol=1e-6, atol=1e-9)
     kept = phi(NEW) @ model.solution_.weights + model.solution_.intercept
     np.testing.assert_allclose(model.decision_function(NEW), kept, atol=1e-6)
