@@ -226,7 +226,7 @@ def test_exact_fits_centre_as_the_others_do():
 @pytest.mark.parametrize("loss", ["huber", "logistic"])
 def test_features_beyond_float32_choose_a_penalty_in_silence(loss):
     """They were cast to float32 where folds choose: a warning of NumPy, and penalties by infinities."""
-    y, options = (Y, {"loss": loss}) if loss == "huber" else ((Y > np.median(Y)) + 0, {})
+    y, options = (Y, {"loss": loss}) if loss == "huber" else ((np.median(Y) < Y) + 0, {})
     solve = ka.solvers.linear_model if loss == "huber" else ka.solvers.logistic
     maps = (ka.features.linear(np.full(2, unit)) for unit in (1.0, 2.0**-96))
     one, huge = (solve(2.0**64 * X, phi, y=y, **options) for phi in maps)
@@ -244,5 +244,5 @@ def test_weights_far_apart_choose_a_penalty_in_silence():
     """Where a fold had all the weight, the others' curvature was 0, and divided by."""
     w = RNG.uniform(0.1, 2.0, 60)
     w[0] = 1e300
-    model = FeatureSVC(ridge=1.0, **GIVEN).fit(X, Y > np.median(Y), w)
+    model = FeatureSVC(ridge=1.0, **GIVEN).fit(X, np.median(Y) < Y, w)
     assert np.isfinite(model.decision_function(X)).all()
