@@ -1,6 +1,6 @@
 """What 16 bits cost attention, over the norm of queries and keys: kernattn, and torch in bfloat16."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
@@ -74,7 +74,7 @@ def sweep(**asked: Any) -> Sweep:
         if (lacking := _missing(WAYS[name])) is not None:
             raise ParameterError(f"the way {name} takes {lacking}")
 
-    def keep(cell: Cell) -> bool:
+    def keep(cell: Mapping[str, Any]) -> bool:
         return WAYS[cell["way"]].takes != UNIT or cell["op"] == "softmax" or _serves_maps()
 
     if not any(keep({"op": op, "way": way}) for op in chosen["op"] for way in chosen["way"]):
