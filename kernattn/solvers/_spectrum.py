@@ -148,7 +148,8 @@ def centre(m: Moments, centred: bool) -> Centred:
     mean, beyond = share * m.s, share * targets.total
     some = np.any(targets.cross != 0, axis=0) | (targets.total != 0)
     if np.any(some & (np.diagonal(targets.gram) < LEAST / np.finfo(float).eps)):
-        raise ParameterError("targets must be 0, or larger: sums of their squares are below float64; scale them")
+        of = "targets, times the roots of their weights," if m.weighted else "targets"
+        raise ParameterError(f"{of} must be 0, or larger: sums of their squares are below float64; scale them")
     energy = np.maximum(np.diagonal(targets.gram) - beyond * targets.total, 0.0)
     taken_off = float(np.max(np.diagonal(m.gram))) if share else 0.0
     return Centred(m, energy, share, mean, beyond + targets.shift, taken_off)

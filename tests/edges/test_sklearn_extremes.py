@@ -246,3 +246,8 @@ def test_weights_far_apart_choose_a_penalty_in_silence():
     w[0] = 1e300
     model = FeatureSVC(ridge=1.0, **GIVEN).fit(X, np.median(Y) < Y, w)
     assert np.isfinite(model.decision_function(X)).all()
+
+
+def test_weights_that_are_too_small_are_named():
+    with pytest.raises(ParameterError, match="targets, times the roots of their weights, must be 0, or larger"):
+        FeatureRidge(lengthscale=1.0, **GIVEN).fit(X, Y, np.full(60, 1e-300))
