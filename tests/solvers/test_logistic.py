@@ -1,5 +1,7 @@
 """Logistic regression against the gradient of its sum, and against scikit-learn."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -206,6 +208,16 @@ def test_choices_that_rows_do_not_tell():
         ka.solvers.logistic(apart, ka.features.elu1(), y=np.arange(100) >= 50)
     with pytest.raises(ParameterError, match="penalty must be given where x comes in blocks"):
         ka.solvers.logistic([(X, TWO)], PHI)
+
+
+def test_a_least_penalty_of_classes_that_overlap_is_no_sign_of_classes_apart():
+    """Losses of rows left out hardly differ between small penalties, of which chance takes the least."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((300, 1))
+    line = ka.features.Linear(np.ones(1), np.zeros(1))
+    with warnings.catch_warnings(action="error"):
+        fit = ka.solvers.logistic(x, line, y=10 * x[:, 0] + rng.logistic(size=300) > 0)
+    assert fit.penalty < 1.1e-5 * np.mean(x**2)
 
 
 def test_features_that_are_not_kept(monkeypatch):

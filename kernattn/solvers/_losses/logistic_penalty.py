@@ -25,6 +25,9 @@ ROUGHLY, STEPS = 1e-3, 60  # how close the fits of a choice come
 WORSE = 2  # powers of ten after the best, at which smaller ones are given up
 NEARBY = 1.0  # powers of ten, over which a cautious choice averages losses
 PART = 0.5  # of a standard error, by which it may lose
+FALLING = (
+    0.01  # of the loss: below, penalties are too small to matter, and where classes are apart it falls by far more
+)
 SEEN = 1e-9  # of the largest eigenvalue: directions of less do not tell rows apart
 
 
@@ -47,7 +50,7 @@ class Choice(NamedTuple):
 
     penalty: float
     loss: float  # the least mean log loss on rows left out: NaN where there are too few
-    least: bool  # of all that were tried
+    least: bool  # of all that were tried, and its loss still falls by FALLING from one power of ten to the next
     rows: int  # that differ, among those looked at
     held: Labelled | None = None  # of a cautious choice, the scores of rows left out: None where there are too few
 
@@ -124,7 +127,8 @@ def hold_out(
     chosen = _most_cautious(losses, shares_left, different) if cautious else best
     held = _scores_of(folds, points_of[chosen], shares_left) if cautious else None
     penalty = penalty_of_units(chosen * unit, by_weights, features=by_features)
-    return Choice(penalty, mean_loss(best), chosen <= tens[-1], different, held)
+    falls = chosen <= tens[-1] and mean_loss(chosen) <= (1 - FALLING) * mean_loss(tens[-2])
+    return Choice(penalty, mean_loss(best), falls, different, held)
 
 
 def _most_cautious(losses: dict[float, Float64], shares: Float64, different: int) -> float:
