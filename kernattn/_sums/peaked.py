@@ -152,6 +152,14 @@ def quotient(xp: ModuleType, total: PeakedSum, dtype: Any) -> Array:
     return xp.astype(xp.where(nothing, xp.zeros_like(s), s / z), dtype, copy=False)
 
 
+def rounded(xp: ModuleType, out: Array, dtype: Any) -> Array:
+    """Return outputs in a dtype, held to what it can say as quotients are; infinities stay."""
+    if out.dtype == dtype:
+        return out
+    most = largest(dtype)  # and no clip of what is rounded: array_api_compat refuses bfloat16
+    return xp.astype(xp.where(xp.isinf(out), out, xp.clip(out, -most, most)), dtype)
+
+
 def before_rounding(xp: ModuleType, out: Array, dtype: Any) -> Array:
     """Return outputs before they are rounded to a dtype, for a pullback: no columns where that loses nothing."""
     return zeros(xp, (*out.shape[:-1], 0), out.dtype, out) if out.dtype == dtype else out

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._arrays.bridge import stop_gradient
-from kernattn._arrays.namespaces import Array, accumulation_dtype, largest, namespace, widest, zero_masked
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, widest, zero_masked
 from kernattn._arrays.shapes import broadcast
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, sum_onto
-from kernattn._sums.peaked import Normaliser, PeakedSum, before_rounding, finite, lowered_values, quotient
+from kernattn._sums.peaked import Normaliser, PeakedSum, before_rounding, finite, lowered_values, quotient, rounded
 from kernattn.ops import gated, gated_vjp
 from kernattn.ops.dispatch import Around
 from kernattn.ops.features.reference import features_of_side
@@ -53,11 +53,8 @@ def decayed_and_unrounded(way: Way, *given: Any) -> tuple[Array, Normaliser, Pea
     """Return what `decayed` does, and the means before they were rounded."""
     read, normaliser, sums = _read(way, given)
     xp, dtype = namespace(v=given[2]), given[2].dtype
-    out = whole = quotient(xp, read, read.s.dtype)
-    if whole.dtype != dtype:  # as a quotient of this dtype is
-        most = largest(dtype)
-        out = xp.astype(xp.where(xp.isinf(whole), whole, xp.clip(whole, -most, most)), dtype)
-    return out, normaliser, sums, before_rounding(xp, whole, dtype)
+    whole = quotient(xp, read, read.s.dtype)
+    return rounded(xp, whole, dtype), normaliser, sums, before_rounding(xp, whole, dtype)
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # rows may hold infinities, and BLAS sets flags at will

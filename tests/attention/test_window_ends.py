@@ -1,6 +1,8 @@
-"""Gradients of attention with a window where one of its parts is at an end: no window, or next to no weight in it."""
+"""Attention with a window where something is at an end: one of its parts, logs of normalisers, or values."""
 
+import ml_dtypes
 import numpy as np
+import pytest
 
 import kernattn as ka
 from kernattn._sums.peaked import Normaliser
@@ -50,3 +52,17 @@ def test_logs_at_the_ends_of_floats_raise_no_warning():
     rows = np.full((2, 4), most)
     assert not _ordinary(rows, rows, 1.0, one, one)
     assert _ordinary(np.ones_like(rows), rows / 1e4, 1.0, one, one)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_infinite_values_and_the_largest_of_sixteen_bits_stay_so(backend, dtype):
+    q, k, v = np.random.default_rng(0).standard_normal((3, 20, 4)).astype(dtype)
+    v[3, 0], v[4, 1], v[:, 2] = np.inf, -np.inf, np.finfo("f2").max
+    given = q, k, v, ka.features.elu1(), 4
+    kept, _ = ka.vjp(A.window_attention, *given, backend=backend)
+    for out, _ in (A.window_attention(*given, backend=backend), kept):
+        np.testing.assert_array_equal(out[4:, 0], np.full(16, np.inf, dtype))
+        np.testing.assert_array_equal(out[4:, 1], np.full(16, -np.inf, dtype))
+        np.testing.assert_array_equal(out[:, 2], v[:, 2])
+        assert np.isfinite(out[:3]).all()

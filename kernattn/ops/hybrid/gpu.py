@@ -5,9 +5,9 @@ Products of 16-bit rows run on tensor cores; what each part gives is rounded onc
 
 from typing import Any
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, largest, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn._plans.plan import Plan
-from kernattn._sums.peaked import PeakedSum, before_rounding
+from kernattn._sums.peaked import PeakedSum, before_rounding, rounded
 from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.causal.gpu import causal as features
 from kernattn.ops.hybrid.join import Map, join
@@ -23,9 +23,6 @@ def hybrid(
         state, key_mask, segment_ids, near_bias, keep,
     )  # fmt: skip
     xp, wide = namespace(v=v), accumulation_dtype(namespace(v=v), v)
-    out = whole
-    if out.dtype != v.dtype:  # no clip of what is rounded: array_api_compat refuses bfloat16
-        out = xp.astype(xp.clip(out, -largest(v.dtype), largest(v.dtype)), v.dtype)
     near = [xp.astype(x, wide, copy=False) for x in near]
     kept = (*near, before_rounding(xp, whole, v.dtype)) if keep else ()
-    return out, normaliser, after, *kept
+    return rounded(xp, whole, v.dtype), normaliser, after, *kept

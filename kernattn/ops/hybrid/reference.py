@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, largest, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn._plans.plan import Plan
-from kernattn._sums.peaked import PeakedSum, before_rounding
+from kernattn._sums.peaked import PeakedSum, before_rounding, rounded
 from kernattn.errors import ParameterError
 from kernattn.ops.block_softmax.reference import block_softmax
 from kernattn.ops.causal import reference as features
@@ -28,7 +28,5 @@ def hybrid(
         features.causal, block_softmax, q, k, v, q_spec, k_spec, scale, plan, within, causal,
         state, key_mask, segment_ids, near_bias, keep,
     )  # fmt: skip
-    out = whole
-    if given != wide:
-        out = xp.astype(xp.clip(out, -largest(given), largest(given)), given)
+    out = rounded(xp, whole, given)
     return (out, *rest, before_rounding(xp, whole, given)) if keep else (out, *rest)
