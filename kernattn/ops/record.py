@@ -70,7 +70,7 @@ class Output:
     differentiable: bool = True
     kept: bool = False  # is taken by the pullback, whole
     returned: bool = True  # by the op itself; otherwise made for the pullback alone
-    before_rounding: str = ""  # the output that it is in the dtype of sums; where that loses nothing it has no columns
+    before_rounding: str = ""  # the output that this is in the dtype of sums; no columns if rounding loses nothing
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:

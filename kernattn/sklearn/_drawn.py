@@ -123,8 +123,8 @@ def draw_for_labels(
 ) -> FeatureMap:
     """Return the map for rows with labels (n,).
 
-    Where somebody may be `told`, a tuned kernel has a line beside it whenever it may, and is not left out: one is told
-    if rows left out prefer it so to the kernel alone.
+    With `told`, a tuned kernel is never left out, nor the line where there may be one: `told` is then called with
+    whether rows left out prefer both to the kernel alone.
     """
     linear, signs = estimator.linear, signs_of(labels, classes)
 

@@ -34,10 +34,10 @@ class FeatureLogistic(Classifier, FittedAtOnce):
         and -1. None is "tune" for a kernel by name.
     linear : bool or None
         Whether a line, of columns in units of their deviations, is beside the kernel. None, where rows left out tune
-        the lengthscale, adds up two fits: :math:`f = s f_k + (1 - s) f_l` of the line alone, and of the kernel with the
-        line or without it. The share s makes the log loss of the n rows left out and :math:`s^2 \log n` least. Where
-        `ridge` is given, one of these fits is taken, the line where the others gain no more than log n. Where the
-        lengthscale is not tuned, None is False.
+        the lengthscale, adds up the scores of two fits, :math:`f = s f_k + (1 - s) f_l`: :math:`f_l` of the line alone,
+        and :math:`f_k` of the kernel with the line or without it. The share s makes the log loss of the n rows left
+        out, plus :math:`s^2 \log n`, least. Where `ridge` is given, one of these fits is taken: the line where the
+        others gain no more than log n. Where the lengthscale is not tuned, None is False.
     ridge : float or None
         The penalty :math:`\lambda`; scikit-learn's C is one over it. None takes the largest whose log loss on rows left
         out is within half a standard error of the least, in the folds of `kernattn.solvers.logistic` without a

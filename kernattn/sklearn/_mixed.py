@@ -28,8 +28,8 @@ def split_map(phi: FeatureMap) -> tuple[FeatureMap, FeatureMap]:
 def share_of_kernel(kernel: Choice, line: Choice) -> float:
     r"""Return the share s of the kernel in the scores, :math:`s f_k + (1 - s) f_l`, that rows left out prefer.
 
-    It makes their log loss, summed over the n rows that differ, and :math:`s^2 \log n` least. Where folds tell nothing,
-    the kernel has all.
+    It makes their log loss, summed over the n rows that differ, plus :math:`s^2 \log n`, least. Where folds tell
+    nothing, the kernel has all.
     """
     if kernel.held is None or line.held is None:
         return 1.0

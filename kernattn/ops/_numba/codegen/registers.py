@@ -17,8 +17,8 @@ CONVERTS = "+f16c" in _FEATURES
 TILES = sys.platform == "linux" and {"+64bit", "+amx-tile", "+amx-bf16"} <= set(_FEATURES)
 """Does Numba compile for a matrix unit, Intel's AMX, whose permission the kernel gives?"""
 PAIRS = not TILES and {"+64bit", "+avx512f", "+avx512bf16", "+sse4a"} <= set(_FEATURES)
-"""Does it, else, compile for vectors that multiply pairs of bfloat16 at the rate of floats, as AMD's? Those of Intel,
-which lack the last feature, are slower."""
+"""Does it, without tiles, compile for vectors that multiply pairs of bfloat16 at the rate of floats? AMD's do; Intel's,
+which lack SSE4a, are slower."""
 
 
 def _registers() -> tuple[int, int, int]:

@@ -12,8 +12,8 @@ from kernattn.ops._numba.matrix.unit import why_not
 from kernattn.ops._numba.tiles.layout import has_bits, kind_of
 
 PARTS = 1 if PAIRS else 2
-"""Of what is given, at most: by pairs a product takes half the time of one of floats, and two parts on both sides have
-three or four."""
+"""The most parts of what is given: by pairs a product takes half the time of one of floats, and two parts on both sides
+need three or four."""
 
 _SINGLE = np.dtype(np.float32)
 

@@ -1,4 +1,4 @@
-"""Products of matrices on the unit: blocks of 32 x 32, their operands one bfloat16 or the sum of two.
+"""Products of matrices on the unit: by tiles, blocks of 32 x 32, or by pairs; operands have one bfloat16 or two.
 
 Of two numbers in two parts each, (a + a') (b + b'), the term a' b' is at most 2^-16 of the whole, and left out unless
 all four are asked for. A cell is one chain of sums, whatever block it falls into: no row's bits depend on the rows
