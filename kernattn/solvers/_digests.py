@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from kernattn._arrays.csr import is_sparse
-from kernattn._arrays.namespaces import Array, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, to_numpy64
 from kernattn._arrays.shapes import strips
 
 FOLDS = 5
@@ -38,6 +38,29 @@ def distinct(x: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     return first[order], place[which]
+
+
+def distinct_pairs(
+    x: Array, targets: Float64, shares: Float64, most: int
+) -> tuple[NDArray[np.int64], Float64, NDArray[np.uint64]]:
+    """Return where up to `most` pairs of a row and its targets (n, c) come first, and their shares and digests.
+
+    So copies are shares, and rows without any are left out. A pair of each row that differs comes before second ones
+    of any: many copies of few rows would leave the others out. Digests order them, so that targets have no say in
+    which are left out.
+    """
+    there = np.flatnonzero(shares)
+    digests = digests_of(x)[there]
+    marks = _mix(_mix(digests_of_all_bits(x)) ^ digests_of_all_bits(targets))[there]
+    order = np.lexsort((marks, digests))
+    digests, marks = digests[order], marks[order]
+    row = np.append(True, digests[1:] != digests[:-1])
+    begin = np.flatnonzero(row | np.append(True, marks[1:] != marks[:-1]))
+    place = np.arange(len(begin))
+    place -= np.maximum.accumulate(np.where(row[begin], place, 0))  # among the pairs of its row
+    chosen = np.argsort(place, kind="stable")[:most]
+    sums = np.add.reduceat(shares[there[order]], begin)
+    return there[order[begin[chosen]]], sums[chosen], digests[begin[chosen]]
 
 
 def digests_of_all_bits(x: Array) -> NDArray[np.uint64]:

@@ -63,6 +63,23 @@ def test_weights_are_copies():
     assert_allclose(weighted.predict_proba(X), copied.predict_proba(X), atol=1e-6)
 
 
+def test_many_copies_of_each_row():
+    """scikit-learn/scikit-learn#21305: repeats as weights led to another fit. Penalties were of 4,096 rows, copies too.
+
+    So 40 copies of each row left most rows out of the choice.
+    """
+    weights = RNG.integers(30, 60, 120).astype(float)
+    copies = np.repeat(np.arange(120), weights.astype(int))
+    weighted, copied = S.logistic(X, PHI, y=Y, weights=weights), S.logistic(X[copies], PHI, y=Y[copies])
+    assert_allclose(copied.penalty, weighted.penalty)
+    assert_allclose(copied.predict_proba(X), weighted.predict_proba(X), atol=1e-6)
+    loss, y = {"loss": "poisson"}, np.round(np.exp(X[:, 0]))
+    weighted = S.linear_model(X, PHI, y=y, weights=weights, **loss)
+    copied = S.linear_model(X[copies], PHI, y=y[copies], **loss)
+    assert_allclose(copied.penalty, weighted.penalty)
+    assert_allclose(copied.predict(X), weighted.predict(X), atol=1e-3)
+
+
 def test_classes_that_a_plane_divides():
     """scikit-learn/scikit-learn#18074: steps ended before the tolerance that was asked for."""
     fit = S.logistic(X, PHI, y=X[:, 0] > 0, penalty=1e-6, tolerance=1e-10)

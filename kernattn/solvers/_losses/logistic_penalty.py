@@ -13,7 +13,7 @@ from kernattn._arrays.units import in_units
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import features_of
-from kernattn.solvers._digests import FOLDS, digests_of
+from kernattn.solvers._digests import FOLDS, distinct_pairs
 from kernattn.solvers._losses.softmax import NO_SLOPE, Coordinates, Labelled, Loss, by_widths, descend, judge, origin
 from kernattn.solvers._losses.sweeps import times
 from kernattn.solvers._losses.units import penalty_of_units, unit_of_features, unit_of_weights, untold_penalty
@@ -26,7 +26,7 @@ WORSE = 2  # powers of ten after the best, at which smaller ones are given up
 NEARBY = 1.0  # powers of ten, over which a cautious choice averages losses
 PART = 0.5  # of a standard error, by which it may lose
 FALLING = (
-    0.01  # of the loss: below, penalties are too small to matter, and where classes are apart it falls by far more
+    0.01  # of the loss a power of ten: where classes are apart it falls by more, where penalties hardly matter less
 )
 SEEN = 1e-9  # of the largest eigenvalue: directions of less do not tell rows apart
 
@@ -79,14 +79,13 @@ def hold_out(
     difference, where the losses of each are averaged with those of its neighbours.
 
     The powers begin with the weight of rows that differ, so that the unit of weights does not matter. At most 4,096
-    rows have a part, by a digest of their inputs; rows of weight 0 have none.
+    pairs of a row and its label have a part, by digests, copies as weights; rows of weight 0 have none.
     """
-    digests = digests_of(x)
-    there = np.arange(len(digests)) if shares is None else np.flatnonzero(shares)
-    there = np.sort(there[np.argsort(digests[there], kind="stable")[:ROWS]])
-    digests, codes = digests[there], np.searchsorted(classes, labels[there])
     by_weights = 1.0 if shares is None else unit_of_weights(shares)
-    weights = np.ones(len(there)) if shares is None else in_units(shares[there], by_weights)
+    weights = np.ones(x.shape[0]) if shares is None else in_units(shares, by_weights)
+    codes = np.searchsorted(classes, labels)
+    there, weights, digests = distinct_pairs(x, codes[:, None].astype(np.float64), weights, ROWS)
+    codes = codes[there]
     features = to_numpy64(features_of(phi, take_rows(x, there), backend))
     by_features = unit_of_features(features)
     features = in_units(features, by_features)

@@ -12,7 +12,7 @@ from kernattn._arrays.units import in_units, unit_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import features_of
-from kernattn.solvers._digests import FOLDS, digests_of
+from kernattn.solvers._digests import FOLDS, distinct_pairs
 from kernattn.solvers._losses.logistic_penalty import DISTINCT, ROUGHLY, ROWS, WORSE, rotate
 from kernattn.solvers._losses.losses import Loss
 from kernattn.solvers._losses.quasi_newton import NO_SLOPE, Place, Problem, Solve, minimise
@@ -41,16 +41,13 @@ def choose_penalty(
 ) -> float:
     """Return the best penalty among powers of ten and the roots of ten beside it; warn where it is the least.
 
-    Their unit is the features' mean squared norm times the curvature of the loss where fits begin. At most 4,096 rows
-    have a part, by a digest of their inputs; rows of weight 0 have none.
+    Their unit is the features' mean squared norm times the curvature of the loss where fits begin. At most 4,096
+    pairs of a row and its targets have a part, by digests, copies as weights; rows of weight 0 have none.
     """
-    digests = digests_of(x)
-    there = np.flatnonzero(weights)
-    there = np.sort(there[np.argsort(digests[there], kind="stable")[:ROWS]])
     by_weights = unit_of_weights(weights)
+    there, shares, digests = distinct_pairs(x, np.stack(targets, axis=1), in_units(weights, by_weights), ROWS)
     by_targets = unit_of(np.stack(targets)) if loss.homogeneous else 1.0
     targets = [in_units(y, by_targets) for y in targets]
-    digests, shares = digests[there], in_units(weights[there], by_weights)
     features = to_numpy64(features_of(phi, take_rows(x, there), backend))
     by_features = unit_of_features(features)
     features = in_units(features, by_features)
