@@ -46,6 +46,21 @@ def test_every_pullback(cupy, monkeypatch, slab_tiles):
         assert error <= 1e-4, f"{at}: {error}"
 
 
+@pytest.mark.parametrize("phi", [ka.features.elu1(), ka.features.relu()])
+def test_maps_whose_rows_have_no_scale(cupy, slab_tiles, phi):
+    """On the way back rows of queries have one, over their normalisers: kernels took it for maps with scales alone."""
+    slab_tiles(1)
+    given = laws.arrays(1, *((2, 150, c) for c in (5, 5, 7, 7)), dtype="float32")
+
+    def pulled(asarray, backend):
+        q, k, v, g = (asarray(x) for x in given)
+        yield from ka.vjp(ka.causal_linear_attention, q, k, v, phi, backend=backend)[1]((g, None))[:3]
+        yield from ka.vjp(ka.linear_attention, q, k, v, phi, backend=backend)[1](g)[:3]
+
+    for at, (x, y) in enumerate(zip(pulled(cupy.asarray, "gpu"), pulled(np.asarray, "reference"), strict=True)):
+        np.testing.assert_allclose(to64(x), y, rtol=0, atol=1e-4 * np.max(np.abs(y)), err_msg=str(at))
+
+
 def padded(asarray, backend, bad):
     """What pullbacks find where rows from the 100th on, and a whole entry, hold `bad` and have no cotangent."""
     q, k, v, g = laws.arrays(1, *((2, 150, c) for c in (5, 5, 7, 7)), dtype="float32")

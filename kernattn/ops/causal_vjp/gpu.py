@@ -74,7 +74,8 @@ class Walks:
             return start
         tokens, lead = (self.queries, self.lead) if reverse else (self.keys, self.key_lead)
         n, e = tokens.v.shape[-2:]
-        plan = summaries.launch(math.prod(lead), n, e, self.frequencies, self.linear, how.slabs, runtime.limits())
+        entries, limits = math.prod(lead), runtime.limits()
+        plan = summaries.launch(entries, n, e, self.frequencies, self.linear, how.slabs, limits, reverse)
         parts = empty_state((*lead, how.slabs.count), self.linear.map, self.frequencies, e)
         segments = self.segments if self.segments is NULL else broadcast(self.segments, lead, 1)
         before = cupy.empty_like(parts.peak)

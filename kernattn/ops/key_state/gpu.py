@@ -37,11 +37,12 @@ class SummaryCode:
 
     linear: LinearCode
     held: int  # strips of 16 features that each warp sums
+    scaled: bool = False  # do rows come with log scales of their own, whatever the map?
 
     @cached_property
     def defines(self) -> tuple[str, ...]:
         """The compiler's options."""
-        return (*self.linear.defines, *options(HELD=self.held))
+        return (*self.linear.defines, *options(HELD=self.held, SCALED=self.scaled))
 
     @property
     def span(self) -> int:
@@ -63,14 +64,15 @@ class SummaryCode:
 
 
 @lru_cache(512)
-def summary_code(code: LinearCode, frequencies: int, limits: runtime.Limits) -> SummaryCode:
+def summary_code(code: LinearCode, frequencies: int, limits: runtime.Limits, scaled: bool = False) -> SummaryCode:
     """Return how `summarise` is compiled: a block reads its values once for all the features that it sums."""
     m, choices = code.map, []
     words = 2 if m.accumulator == "double" else 1
     for warps in (2 * m.warps, m.warps):
         linear = replace(code, map=replace(m, warps=warps))
         needed = ceil_div(m.tiles(frequencies) * FB // 16, warps)
-        choices += [SummaryCode(linear, held) for held in range(1, min(needed, REGISTERS // words * 2 // code.eb) + 1)]
+        most = min(needed, REGISTERS // words * 2 // code.eb)
+        choices += [SummaryCode(linear, held, scaled) for held in range(1, most + 1)]
     fitting = [x for x in choices if x.shared_bytes <= limits.shared_bytes]
     return max(fitting or choices[-1:], key=lambda x: (min(x.span, m.tiles(frequencies)), x.linear.map.warps))
 
@@ -89,10 +91,11 @@ class SummaryLaunch:
 
 
 def launch(
-    entries: int, n: int, e: int, frequencies: int, code: LinearCode, slabs: Slabs | None, limits: runtime.Limits
-) -> SummaryLaunch:
+    entries: int, n: int, e: int, frequencies: int, code: LinearCode, slabs: Slabs | None, limits: runtime.Limits,
+    scaled: bool = False,
+) -> SummaryLaunch:  # fmt: skip
     """Return the launches for k (entries, n, d), v (entries, n, e); the last of slabs that are given is left out."""
-    how = summary_code(code, frequencies, limits)
+    how = summary_code(code, frequencies, limits, scaled)
     summarised = 0 if slabs is None else slabs.count - 1
     blocks = ceil_div(code.map.tiles(frequencies), how.span) * ceil_div(e, code.eb)
     if slabs is None:
@@ -162,7 +165,7 @@ def summary(
 ) -> PeakedSum:
     """Return the sums that rows with values (*lead, n, e) write, those of features times h (*lead, n) among them."""
     lead, (n, e) = tuple(v.shape[:-2]), v.shape[-2:]
-    how = launch(math.prod(lead), n, e, frequencies, code, None, runtime.limits())
+    how = launch(math.prod(lead), n, e, frequencies, code, None, runtime.limits(), rows.scale is not NULL)
     total = empty_state(lead, code.map, frequencies, e)
     several = how.slabs.count > 1
     parts = empty_state((*lead, how.slabs.count), code.map, frequencies, e) if several else total

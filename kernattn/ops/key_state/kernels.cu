@@ -1,6 +1,8 @@
 // Summaries of keys and values. `summarise`: S, z and peaks of each slab of rows. `scan`: their running merge over the slabs.
 
-// Compile-time, beside those of types.cuh, maps.cuh and output.cuh: HELD, how many strips of 16 slots, features or padding, each warp sums.
+// Compile-time, beside those of types.cuh, maps.cuh and output.cuh: HELD, how many strips of 16 slots, features or padding, each warp sums;
+// SCALED, whether rows come with log scales of their own, as on the way back, whatever the map.
+constexpr bool scales = Nonlinearity::scaled || SCALED;
 constexpr int span = HELD * WARPS * 16 / FB;  // tiles of features of a block
 static_assert(span * FB == HELD * WARPS * 16, "whole tiles");
 constexpr int blocks_of_sums = HELD * EB * int(sizeof(Acc)) <= 512 ? 2 : 1;  // on a multiprocessor: sums fill half of the registers
@@ -65,7 +67,7 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* h, const Acc* o
     for (int i = threadIdx.x; i < span * FB; i += blockDim.x) slot_unit[i] = Limits<Acc>::lowest(), slot_z[i] = Acc(0);
     for (; row0 < stop; row0 += C) {
         const int rows = stop - row0 < C ? int(stop - row0) : C;
-        if (Nonlinearity::scaled) row_scales(log_row, keys + row0 * d, k_scale ? k_scale + entry * n + row0 : nullptr, rows, map);
+        if (scales) row_scales(log_row, keys + row0 * d, k_scale ? k_scale + entry * n + row0 : nullptr, rows, map);
         load_visible(visible, mask ? mask + entry * n + row0 : nullptr, rows);
         __syncthreads();
         load_values(values, v + (entry * n + row0) * e + column0, rows, e, columns, visible);
@@ -74,11 +76,11 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* h, const Acc* o
         if (!per_feature) {
             Acc top = unit;
             for (int i = lane_index(); i < rows; i += 32)
-                if (visible[i]) top = larger(top, may_scale ? unit_of(log_row[i]) : Acc(0));
+                if (visible[i]) top = larger(top, scales ? unit_of(log_row[i]) : Acc(0));
             top = warp_max(top);
             decay = change(unit, top);
             unit = top;
-            if (may_scale) by[0] = weight(log_row[own], unit), by[1] = weight(log_row[own + 8], unit);
+            if (scales) by[0] = weight(log_row[own], unit), by[1] = weight(log_row[own + 8], unit);
         }
         const X* const inputs[1] = {keys + row0 * d};
         Acc u[1][FB / 8][4];
@@ -109,7 +111,7 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* h, const Acc* o
             const int slot = slot_of(i);
             if (slot - g >= own_tiles * FB) break;
             const Acc down[2] = {per_feature ? slot_decay[slot] : decay, per_feature ? slot_decay[slot + 8] : decay};
-            if (Nonlinearity::scaled)
+            if (scales)
 #pragma unroll
                 for (int j = 0; j < EB / 8; ++j)
 #pragma unroll

@@ -25,9 +25,7 @@ ROUGHLY, STEPS = 1e-3, 60  # how close the fits of a choice come
 WORSE = 2  # powers of ten after the best, at which smaller ones are given up
 NEARBY = 1.0  # powers of ten, over which a cautious choice averages losses
 PART = 0.5  # of a standard error, by which it may lose
-FALLING = (
-    0.01  # of the loss a power of ten: where classes are apart it falls by more, where penalties hardly matter less
-)
+FALLING = 0.01  # of the loss a power of ten: where classes are apart it falls by more
 SEEN = 1e-9  # of the largest eigenvalue: directions of less do not tell rows apart
 
 
