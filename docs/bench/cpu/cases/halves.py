@@ -130,6 +130,28 @@ def _softmax(o: Sizes, causal: bool, both: bool = False) -> Race:
     return Race(_beside(back, q, k, v, g) | others, counts.both(work, counts.softmax_backward(o, causal)))
 
 
+def _by_products(*arrays: Any) -> Call:
+    """Return two products of bfloat16 by PyTorch, and the softmax between them in float32."""
+    q, k, v = (peers.in_bfloat16(x) for x in arrays)
+    scale = q.shape[-1] ** -0.5
+    return lambda: ((q @ k.transpose(-1, -2)).float() * scale).softmax(-1).to(v.dtype) @ v
+
+
+def _queries(o: Sizes, rows: int) -> Race:
+    """Exact attention of a few queries to n keys, as in decoding; PyTorch's also on float32 arrays."""
+    q, k, v = heads(o, 3)
+    q = np.ascontiguousarray(q[..., :rows, :])
+    name, others = "torch's scaled_dot_product_attention", dict[str, Call]()
+    if peers.have("torch"):
+        others = {name: peers.torch_softmax(q, k, v, False)}
+        others |= _of_both(name, partial(peers.torch_softmax, causal=False), q, k, v)
+        others["torch's products, bfloat16"] = _by_products(q, k, v)
+    size = float(q.itemsize * o.dim * o.heads)
+    pairs = float(rows * o.heads * o.n)
+    work = Work(size * 2 * (o.n + rows), 4.0 * o.dim * pairs, pairs, written=size * rows)
+    return Race(_beside(softmax_attention, q, k, v) | others, work)
+
+
 def _features(o: Sizes) -> Race:
     """Positive features of rows of 16 bits, beside float32."""
     (x,) = normal(o, (o.heads, o.n, o.dim))
@@ -219,6 +241,7 @@ HALVES = {
     },
     "half-softmax": Case(partial(_softmax, causal=False)),
     "half-softmax-causal": Case(partial(_softmax, causal=True)),
+    **{f"half-softmax-{rows}": Case(partial(_queries, rows=rows), told=f"queries: {rows}") for rows in (1, 4, 16)},
     **{
         f"half-causal-{name}-both-ways": Case(
             partial(_linear, make=make, causal=True, both=True), told=f"causal, {told}, both ways"
