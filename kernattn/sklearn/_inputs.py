@@ -15,6 +15,7 @@ from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, in
 from kernattn._runtime.checks import as_numbers, shown, whole_number
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.solvers import Moments
+from kernattn.solvers._losses.labels import columns_of
 
 LOWEST = 1e-5  # of the features' mean squared norm: where less noise than that is told from none, rounding tells
 
@@ -135,8 +136,8 @@ def pick_labels(classes: Any, scores: Array) -> Any:
 
 def signs_of(labels: Any, classes: Any) -> Float64:
     """Return 1 for a class and -1 for the others, (n,) for the second of two classes, else (n, K)."""
-    signs: Float64 = np.where(labels[:, None] == classes, 1.0, -1.0)
-    return signs[:, 1] if len(classes) == 2 else signs
+    columns = columns_of(labels, classes)
+    return columns[0] if len(classes) == 2 else np.stack(columns, axis=1)
 
 
 def check_seed(name: str, random_state: Any) -> None:

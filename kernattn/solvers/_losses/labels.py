@@ -108,6 +108,6 @@ def _unique(labels: NDArray[Any]) -> NDArray[Any]:
         raise DTypeError(OF_ONE_KIND) from error
 
 
-def signs_of(labels: NDArray[Any], classes: NDArray[Any]) -> list[Float64]:
+def columns_of(labels: NDArray[Any], classes: NDArray[Any]) -> list[Float64]:
     """Return 1 for a class and -1 for the others: of two, the second alone."""
     return [np.where(labels == each, 1.0, -1.0) for each in (classes[1:] if len(classes) == 2 else classes)]

@@ -27,7 +27,7 @@ from kernattn._runtime.extras import bar, has_bar
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import FeatureMap
 from kernattn.solvers._losses.fits import fit_one
-from kernattn.solvers._losses.labels import find_classes, given_penalty, likeliest, signs_of, walk_labelled
+from kernattn.solvers._losses.labels import columns_of, find_classes, given_penalty, likeliest, walk_labelled
 from kernattn.solvers._losses.losses import Huber, Loss, Poisson, Quantile, SquaredHinge
 from kernattn.solvers._losses.penalty import choose_penalty
 from kernattn.solvers._losses.quasi_newton import Fit, Problem
@@ -197,7 +197,7 @@ def linear_model(
     blocks = walk_labelled(phi, x, y, weights)
     rows = Sweeps(phi, blocks, backend)
     classes = find_classes(rows.told) if loss == "squared_hinge" else np.zeros(0)
-    targets = signs_of(rows.labels, classes) if len(classes) else [_numbers(loss, rows.labels)]
+    targets = columns_of(rows.labels, classes) if len(classes) else [_numbers(loss, rows.labels)]
     if not rows.weights.any():
         raise ParameterError("weights must not be 0 in all rows")
     for each in targets:

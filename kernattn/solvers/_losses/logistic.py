@@ -20,7 +20,7 @@ from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.lazy_scipy import special
 from kernattn.features import FeatureMap
 from kernattn.solvers._losses.fits import fit_one
-from kernattn.solvers._losses.labels import find_classes, given_penalty, likeliest, signs_of, walk_labelled
+from kernattn.solvers._losses.labels import columns_of, find_classes, given_penalty, likeliest, walk_labelled
 from kernattn.solvers._losses.logistic_penalty import hold_out, warn_of_least
 from kernattn.solvers._losses.losses import LogLoss
 from kernattn.solvers._losses.quasi_newton import Problem
@@ -166,7 +166,7 @@ def logistic(
         unit = unit_of_weights(rows.weights)
         scaled = penalty_in_units(penalty, unit)
         if len(classes) == 2:
-            labels, shares = signs_of(rows.labels, classes)[0], in_units(rows.weights, unit)
+            labels, shares = columns_of(rows.labels, classes)[0], in_units(rows.weights, unit)
             own = {"shown": shown_passes, "unit": unit}
             problem = Problem(rows, labels, shares, LogLoss(), scaled, bool(intercept), **own)
             point, steps, converged = fit_one(problem, size, tolerance, max_iterations)
